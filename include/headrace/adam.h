@@ -1,0 +1,54 @@
+// Optimizer arithmetic over spans of host memory: pure functions, no hidden step state, no threads of their own unless the
+// name says so. The scalar, AVX2 and AVX-512 bodies give the same bits (DESIGN section 9); the widest that the CPU has is
+// chosen at run time, or the one that HEADRACE_ISA=scalar|avx2|avx512 names.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "headrace/dtype.h"
+
+namespace headrace {
+
+enum class Isa : std::uint8_t { scalar, avx2, avx512 };
+std::string_view name_of(Isa isa);
+bool supported(Isa isa);
+// The widest supported one, or HEADRACE_ISA's (UsageError when unknown or not supported).
+Isa best_isa();
+
+// Hyper-parameters of one update. `step` counts from 1. `gradient_scale` folds clipping, loss scale and averaging.
+struct AdamArguments {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  bool decoupled = true;  // AdamW
+  std::uint64_t step = 1;
+  float gradient_scale = 1.0f;
+};
+
+// One contiguous range of elements. Updated in place: master, exp_avg, exp_avg_sq; written: low_precision (when not null).
+// Any alignment of the element type; nothing beyond `numel` is touched.
+struct AdamBlock {
+  float* master = nullptr;
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+  const void* gradient = nullptr;
+  DType gradient_dtype = DType::f32;
+  void* low_precision = nullptr;
+  DType low_precision_dtype = DType::bf16;
+  std::uint64_t numel = 0;
+};
+
+// One pass over memory: unscale/clip + Adam(W) + write-out. On the calling thread.
+void adam_update(const AdamBlock& block, const AdamArguments& arguments, Isa isa = best_isa());
+// The same, split over the threads of the shared CPU pool (cpu_pool.h). Blocks until done. Same bits for any thread count.
+void adam_update_parallel(const AdamBlock& block, const AdamArguments& arguments);
+
+// The kernels of kernels.h over host memory, on the calling thread.
+void sum_slices(std::span<const void* const> slices, DType dtype, std::uint64_t numel, float* sum, bool accumulate);
+void round_and_norm(const float* sum, void* rounded, DType dtype, std::uint64_t numel, double* partials);
+void round_to(const float* high, void* low, DType dtype, std::uint64_t numel);
+
+}  // namespace headrace

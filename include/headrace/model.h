@@ -1,0 +1,73 @@
+// The native model: a GPT-2 family decoder driven through ModuleHooks on one device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/device.h"
+#include "headrace/dtype.h"
+#include "headrace/memory.h"
+#include "headrace/units.h"
+
+namespace headrace {
+
+struct ModelConfig {
+  std::string name;
+  int layers = 0, width = 0, heads = 0;
+  int vocabulary = 256;
+  int max_positions = 1024;
+  bool tied_embedding = true;
+};
+// "gpt2-mini", "gpt2-70m", "gpt2-124m"; UsageError with the nearest name otherwise.
+ModelConfig model_preset(const std::string& name);
+std::vector<std::string> model_preset_names();
+
+struct ModelOptions {
+  DType dtype = DType::bf16;
+  int batch = 1, sequence = 256;
+  bool recompute = false;   // activation checkpointing: keep only each block's input, run its forward again in backward
+  bool fused_head = true;   // one acquire of the head for its forward and backward; false: one each, logits computed twice
+};
+
+// Registers its units in order: embedding, h.0 .. h.(layers-1), head. `add` returns the id of the unit.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelConfig& config() const = 0;
+  virtual const ModelOptions& options() const = 0;
+  // The units in execution order; the caller registers them and hands the ids back through bind().
+  virtual std::vector<UnitSpec> unit_specs() const = 0;
+
+  // Everything the model computes with. Ids are those of unit_specs(), in order.
+  struct Context {
+    Device* device = nullptr;
+    DeviceMemory* memory = nullptr;
+    ModuleHooks* hooks = nullptr;
+    std::vector<UnitId> units;
+    std::vector<const UnitLayout*> layouts;
+  };
+  virtual void bind(Context context) = 0;
+
+  // Enqueues forward and backward of one micro-batch. `tokens` is batch x (sequence + 1) ids in host memory (input and shifted
+  // target), valid until the compute lane passed. The mean loss arrives in *loss (host) when the compute lane passed.
+  // `loss_scale` multiplies the gradient. Nothing blocks except acquire.
+  virtual void forward_backward(const std::int32_t* tokens, float loss_scale, float* loss) = 0;
+  // Forward only: the mean loss.
+  virtual void evaluate(const std::int32_t* tokens, float* loss) = 0;
+};
+std::unique_ptr<Model> make_gpt2(const ModelConfig& config, const ModelOptions& options);
+
+// Peak device bytes per tag of one forward_backward, found by running it on a device that executes nothing.
+TagBytes measure_model_memory(const ModelConfig& config, const ModelOptions& options);
+// The sequence of hook calls of one forward_backward (the same way): what the planner counts.
+struct HookCall {
+  enum class Kind : std::uint8_t { acquire, release, gradient_buffer, gradients_ready } kind;
+  std::uint32_t unit_index;
+};
+std::vector<HookCall> record_hook_calls(const ModelConfig& config, const ModelOptions& options);
+
+}  // namespace headrace

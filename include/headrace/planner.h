@@ -1,0 +1,48 @@
+// Does it fit, and what does it cost: the memory ledger and the bytes on the wire of a run, computed without allocating
+// anything. `headrace plan` prints it; `train` refuses with it. It knows units and placements, no models.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/engine.h"
+#include "headrace/memory.h"
+#include "headrace/model.h"
+#include "headrace/units.h"
+
+namespace headrace {
+
+struct PlanRequest {
+  std::vector<UnitSpec> units;
+  TagBytes model_memory;             // device bytes of activations and workspace (measure_model_memory)
+  std::vector<HookCall> hook_calls;  // of one micro-batch (record_hook_calls)
+  EngineOptions engine;
+  int world_size = 1;
+  Bytes device_limit = 0, host_limit = 0;  // per rank; 0: none
+};
+
+struct MemoryPlan {
+  TagBytes device, host, nvme;  // of the rank that needs most
+  Bytes device_limit = 0, host_limit = 0;
+  int world_size = 1, stage = 0;
+  bool fits() const;
+};
+
+MemoryPlan plan_memory(const PlanRequest& request);
+// Bytes on the wire of one optimizer step, summed over ranks: what the communicator's counters must show. `first_step`:
+// before the order of acquires is known.
+TrafficCounters plan_traffic(const PlanRequest& request, bool first_step);
+// Bytes that one step reads from and writes to NVMe, all ranks.
+IoCounters plan_io(const PlanRequest& request);
+
+// The table: one line a tag, one column a tier, the total, the limit, what is free or missing.
+std::string ledger_table(const MemoryPlan& plan);
+// One sentence naming the smallest change that fits ("--offload-optimizer nvme", "--device-memory 312MiB", "--stage 3 on 4
+// ranks"), found by planning the alternatives in order of cost. Empty when the plan fits already.
+std::string smallest_change_that_fits(const PlanRequest& request);
+// The smallest stage at which the request fits, its tiers kept where they are legal.
+std::optional<int> smallest_stage_that_fits(const PlanRequest& request);
+
+}  // namespace headrace

@@ -1,0 +1,33 @@
+// The hash that proves two runs equal (DESIGN section 9), and the counter-based numbers that initial values come from.
+//
+// The hash is the sum modulo 2^64 of one 64-bit value an element, mixed with step, RNG, loss scale and data position.
+// tests/support/store_hash.py computes the same independently.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace headrace {
+
+constexpr std::uint64_t golden_gamma = 0x9E3779B97F4A7C15ull;
+// The finaliser of SplitMix64 after one increment.
+constexpr std::uint64_t splitmix64(std::uint64_t x) {
+  x += golden_gamma;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+enum class StateKind : std::uint64_t { master = 0, exp_avg = 1, exp_avg_sq = 2 };
+
+// Key of a parameter's elements: XXH64(name, seed 0) ^ kind.
+std::uint64_t state_key(std::string_view parameter, StateKind kind);
+// Sum modulo 2^64 over values[j] of splitmix64(splitmix64(key + index) ^ bits(values[j])), index = first + j.
+// Sums of disjoint ranges add up, in any order.
+std::uint64_t hash_values(std::uint64_t key, std::uint64_t first, std::span<const float> values);
+// h = sum; then h = splitmix64(h ^ x) for x = step, rng_state, bits of the double loss_scale, data_position.
+std::uint64_t finish_state_hash(std::uint64_t sum, std::uint64_t step, std::uint64_t rng_state, double loss_scale,
+                                std::uint64_t data_position);
+
+}  // namespace headrace
