@@ -1,0 +1,58 @@
+#include "headrace/errors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+std::string describe(std::string_view operation, const std::string& path, std::uint64_t offset,
+                     std::uint64_t length, int code) {
+  return fmt::format("{} of {} at offset {} ({} bytes) failed: {} (errno {})", operation, path, offset,
+                     length, std::strerror(code), code);
+}
+
+}  // namespace
+
+IoError::IoError(std::string_view operation, std::string path, std::uint64_t offset, std::uint64_t length,
+                 int code)
+    : Error(describe(operation, path, offset, length, code)),
+      path_(std::move(path)),
+      offset_(offset),
+      length_(length),
+      code_(code) {}
+
+// Levenshtein distance, one row at a time.
+std::uint32_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::uint32_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0u);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::uint32_t diagonal = row[0];
+    row[0] = static_cast<std::uint32_t>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::uint32_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+namespace detail {
+
+void check_failed(const char* file, int line, const char* condition, const std::string& message) {
+  throw std::logic_error(
+      fmt::format("internal error at {}:{}: {} ({}). This is a bug of Headrace: please report it.", file,
+                  line, message, condition));
+}
+
+void throw_errno(const char* file, int line, std::string_view what, int code) {
+  const char* name = std::strrchr(file, '/');
+  throw Error(fmt::format("cannot {}: {} (errno {}, {}:{})", what, std::strerror(code), code,
+                          name == nullptr ? file : name + 1, line));
+}
+
+}  // namespace detail
+}  // namespace headrace
