@@ -17,6 +17,7 @@ namespace headrace {
 struct PlanRequest {
   std::vector<UnitSpec> units;
   TagBytes model_memory;             // device bytes of activations and workspace (measure_model_memory)
+  std::optional<TagBytes> model_memory_with_recompute;  // the same with activation checkpointing, where it is off
   std::vector<HookCall> hook_calls;  // of one micro-batch (record_hook_calls)
   EngineOptions engine;
   int world_size = 1;

@@ -1,0 +1,129 @@
+// What to change when a plan does not fit: the alternatives are planned in order of what they cost at run
+// time.
+#include <algorithm>
+#include <functional>
+
+#include "headrace/errors.h"
+#include "headrace/planner.h"
+
+namespace headrace {
+namespace {
+
+struct Alternative {
+  std::string flags;  // as the user would type them
+  PlanRequest request;
+};
+
+bool legal_and_fits(const PlanRequest& request) {
+  try {
+    return plan_memory(request).fits();
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+void add_flag(std::string& flags, std::string_view flag) {
+  if (!flags.empty()) flags += ' ';
+  flags += flag;
+}
+
+// One change each, cheapest first. A change that is already made is left out.
+using Change = std::function<bool(PlanRequest&, std::string&)>;
+std::vector<Change> changes() {
+  const auto tier = [](Tier EngineOptions::*member, std::string_view option, Tier target,
+                       std::string_view name) {
+    return [=](PlanRequest& request, std::string& flags) {
+      if (request.engine.*member >= target) return false;
+      request.engine.*member = target;
+      add_flag(flags, fmt::format("--offload-{} {}", option, name));
+      return true;
+    };
+  };
+  const auto stage = [](PlanRequest& request, std::string& flags) {
+    if (request.engine.stage == 3) return false;
+    request.engine.stage = 3;
+    add_flag(flags, "--stage 3");
+    return true;
+  };
+  const auto recompute = [](PlanRequest& request, std::string& flags) {
+    if (!request.model_memory_with_recompute) return false;
+    request.model_memory = *request.model_memory_with_recompute;
+    request.model_memory_with_recompute.reset();
+    add_flag(flags, "--recompute");
+    return true;
+  };
+  return {recompute,
+          tier(&EngineOptions::optimizer_tier, "optimizer", Tier::host, "cpu"),
+          tier(&EngineOptions::optimizer_tier, "optimizer", Tier::nvme, "nvme"),
+          stage,
+          tier(&EngineOptions::gradient_tier, "gradients", Tier::host, "cpu"),
+          tier(&EngineOptions::parameter_tier, "parameters", Tier::host, "cpu")};
+}
+
+// Every subset of the changes, those with fewer and cheaper members first.
+std::vector<Alternative> alternatives(const PlanRequest& request) {
+  const auto all = changes();
+  std::vector<std::uint32_t> subsets;
+  for (std::uint32_t subset = 1; subset < 1u << all.size(); ++subset) subsets.push_back(subset);
+  std::stable_sort(subsets.begin(), subsets.end(), [](std::uint32_t a, std::uint32_t b) {
+    return __builtin_popcount(a) < __builtin_popcount(b);
+  });
+  std::vector<Alternative> result;
+  for (const std::uint32_t subset : subsets) {
+    Alternative alternative{"", request};
+    bool applies = true;
+    for (std::size_t c = 0; c < all.size() && applies; ++c)
+      if (subset >> c & 1) applies = all[c](alternative.request, alternative.flags);
+    if (applies) result.push_back(std::move(alternative));
+  }
+  return result;
+}
+
+std::string raised_limits(const MemoryPlan& plan) {
+  constexpr Bytes mebibyte = 1 << 20;
+  std::string flags;
+  if (plan.device_limit != 0 && plan.device.total() > plan.device_limit)
+    add_flag(flags, fmt::format("--device-memory {}MiB", divide_up(plan.device.total(), mebibyte)));
+  if (plan.host_limit != 0 && plan.host.total() > plan.host_limit)
+    add_flag(flags, fmt::format("--host-memory {}MiB", divide_up(plan.host.total(), mebibyte)));
+  return flags;
+}
+
+// The fewest ranks, doubling, at which a sharded run fits.
+std::string more_ranks(PlanRequest request) {
+  std::string flags;
+  if (request.engine.stage != 3) request.engine.stage = 3, flags = "--stage 3 ";
+  for (int factor = 2; factor <= 64; factor *= 2) {
+    PlanRequest larger = request;
+    larger.world_size *= factor;
+    if (legal_and_fits(larger)) return fmt::format("{}on {} ranks", flags, larger.world_size);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string smallest_change_that_fits(const PlanRequest& request) {
+  const MemoryPlan plan = plan_memory(request);
+  if (plan.fits()) return {};
+  const std::string limits = raised_limits(plan);
+  for (const Alternative& alternative : alternatives(request))
+    if (legal_and_fits(alternative.request))
+      return fmt::format("It fits with {}, or as it is with {}.", alternative.flags, limits);
+  if (const std::string ranks = more_ranks(request); !ranks.empty())
+    return fmt::format("It fits {}, or as it is with {}.", ranks, limits);
+  return fmt::format("It fits with {}.", limits);
+}
+
+std::optional<int> smallest_stage_that_fits(const PlanRequest& request) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    PlanRequest candidate = request;
+    candidate.engine.stage = stage;
+    if (stage < 3) candidate.engine.parameter_tier = Tier::device;
+    if (stage < 2) candidate.engine.gradient_tier = Tier::device;
+    if (legal_and_fits(candidate)) return stage;
+  }
+  return std::nullopt;
+}
+
+}  // namespace headrace

@@ -1,0 +1,124 @@
+// The engine's memory, tag by tag, from the same functions that the engine allocates by.
+#include <algorithm>
+
+#include "headrace/planner.h"
+#include "src/planner/rank_plan.h"
+#include "src/zero/gradient_store.h"
+#include "src/zero/parameter_store.h"
+#include "src/zero/updater.h"
+
+namespace headrace {
+namespace {
+
+constexpr Bytes device_alignment = 64, page_bytes = 4096;
+
+void add_device(MemoryPlan& plan, MemoryTag tag, Bytes bytes) {
+  plan.device[tag] += round_up(bytes, device_alignment);
+}
+void add_host(MemoryPlan& plan, MemoryTag tag, Bytes bytes) {
+  plan.host[tag] += round_up(bytes, page_bytes);
+}
+
+void add_parameters(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
+  const Bytes element = size_of(options.dtype);
+  for (const UnitPlan& unit : rank.units) {
+    if (!unit.gather_parameters)
+      add_device(plan, MemoryTag::parameters, unit.layout.numel * element);
+    else if (rank.placement.parameters.tier == Tier::device)
+      add_device(plan, MemoryTag::parameters, unit.own.numel * element);
+    else
+      add_host(plan, MemoryTag::parameters, unit.own.numel * element);
+  }
+  for (const Bytes bytes : make_gather_schedule(rank.units, options).slot_bytes())
+    add_device(plan, MemoryTag::prefetch, bytes);
+}
+
+void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
+  const Bytes element = size_of(options.dtype);
+  const bool on_device = rank.placement.gradients.tier == Tier::device;
+  const bool resident = gradient_is_resident(rank.placement, rank.world_size);
+  const auto add = on_device ? add_device : add_host;
+  for (const UnitPlan& unit : rank.units) {
+    add(plan, MemoryTag::gradients, (resident ? unit.layout.numel : unit.own.numel) * element);
+    if (options.accumulation > 1) add(plan, MemoryTag::gradient_accumulators, unit.own.numel * 4);
+  }
+  for (const Bytes bytes :
+       make_gradient_slots(rank.units, options, rank.placement, rank.world_size).slot_bytes())
+    add_device(plan, MemoryTag::communication_buckets, bytes);
+  const BucketLayout buckets = make_bucket_layout(rank.units, options, rank.placement, rank.world_size);
+  add_device(plan, MemoryTag::communication_buckets, buckets.total_bytes());
+  if (!on_device && options.accumulation > 1) add_host(plan, MemoryTag::staging, buckets.numel * 4);
+}
+
+void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
+  const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
+  Bytes total = 0;
+  for (const OptimizerBlock& block : blocks) total += block.range.numel * state_bytes_per_element;
+  switch (rank.placement.optimizer.tier) {
+    case Tier::device:
+      add_device(plan, MemoryTag::optimizer, total);
+      break;
+    case Tier::host:
+      add_host(plan, MemoryTag::optimizer, total);
+      break;
+    case Tier::nvme:
+      plan.nvme[MemoryTag::optimizer] +=
+          SwapStore::disk_bytes(swap_blocks(rank.units, blocks), options.durability);
+      add_host(plan, MemoryTag::staging,
+               round_up(block_numel(options) * state_bytes_per_element, page_bytes) * options.swap_buffers);
+      break;
+  }
+  const UpdateStaging staging = plan_staging(rank.units, options, rank.placement);
+  add_host(plan, MemoryTag::staging, staging.visit_bytes);
+  if (staging.on_device)
+    add_device(plan, MemoryTag::staging, staging.total_bytes());
+  else
+    add_host(plan, MemoryTag::staging, staging.total_bytes());
+}
+
+void keep_larger(TagBytes& largest, const TagBytes& other) {
+  for (std::size_t t = 0; t < memory_tag_count; ++t)
+    largest.bytes[t] = std::max(largest.bytes[t], other.bytes[t]);
+}
+
+}  // namespace
+
+RankPlan plan_rank(const PlanRequest& request, int rank) {
+  RankPlan plan{
+      .world_size = request.world_size, .placement = resolve_placement(request.engine), .units = {}};
+  for (const UnitSpec& spec : request.units)
+    plan.units.push_back(
+        plan_unit(make_unit_layout(spec), plan.placement, request.engine, rank, request.world_size));
+  return plan;
+}
+
+MemoryPlan plan_memory(const PlanRequest& request) {
+  MemoryPlan largest{.device = {},
+                     .host = {},
+                     .nvme = {},
+                     .device_limit = request.device_limit,
+                     .host_limit = request.host_limit,
+                     .world_size = request.world_size,
+                     .stage = request.engine.stage};
+  // Shards differ by a norm chunk at most: the last rank holds the most, and the first may hold the tail of
+  // none.
+  for (const int r : {0, request.world_size - 1}) {
+    const RankPlan rank = plan_rank(request, r);
+    MemoryPlan plan;
+    plan.device = request.model_memory;
+    add_parameters(plan, rank, request.engine);
+    add_gradients(plan, rank, request.engine);
+    add_optimizer(plan, rank, request.engine);
+    keep_larger(largest.device, plan.device);
+    keep_larger(largest.host, plan.host);
+    keep_larger(largest.nvme, plan.nvme);
+  }
+  return largest;
+}
+
+bool MemoryPlan::fits() const {
+  return (device_limit == 0 || device.total() <= device_limit) &&
+         (host_limit == 0 || host.total() <= host_limit);
+}
+
+}  // namespace headrace

@@ -1,0 +1,107 @@
+#include "src/zero/context.h"
+
+#include <algorithm>
+
+#include "headrace/errors.h"
+
+namespace headrace {
+
+std::string_view name_of(Tier tier) {
+  switch (tier) {
+    case Tier::device:
+      return "device";
+    case Tier::host:
+      return "host";
+    case Tier::nvme:
+      return "nvme";
+  }
+  return "?";
+}
+
+ResolvedPlacement resolve_placement(const EngineOptions& options) {
+  const int stage = options.stage;
+  if (stage < 0 || stage > 3)
+    throw UsageError(fmt::format("stage {} does not exist; choose 0, 1, 2 or 3.", stage));
+  if (options.parameter_tier != Tier::device && stage != 3)
+    throw UsageError(
+        fmt::format("parameters can be kept off the device at stage 3 only, but the stage is {}. Use --stage "
+                    "3, or --offload-parameters "
+                    "none.",
+                    stage));
+  if (options.gradient_tier != Tier::device && stage < 2)
+    throw UsageError(
+        fmt::format("gradients can be kept off the device at stages 2 and 3 only, but the stage is {}. Use "
+                    "--stage 2 or 3, or "
+                    "--offload-gradients none.",
+                    stage));
+  if (options.parameter_tier == Tier::nvme || options.gradient_tier == Tier::nvme)
+    throw UsageError(
+        "parameters and gradients cannot be kept on NVMe by this version, optimizer states can. Use "
+        "--offload-parameters "
+        "cpu and --offload-gradients cpu.");
+  if (options.accumulation < 1)
+    throw UsageError("gradient accumulation must be at least 1 micro-batch a step.");
+  if (options.swap_buffers < 3)
+    throw UsageError("swap_buffers must be at least 3: one reads, one computes, one writes.");
+  return {.optimizer = {.sharded = stage >= 1, .tier = options.optimizer_tier},
+          .gradients = {.sharded = stage >= 2, .tier = options.gradient_tier},
+          .parameters = {.sharded = stage >= 3, .tier = options.parameter_tier}};
+}
+
+EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Communicator& communicator_in,
+                             IoEngine* io_in, const EngineOptions& options_in)
+    : device(device_in),
+      kernels(kernels_in),
+      communicator(communicator_in),
+      io(io_in),
+      options(options_in),
+      placement(resolve_placement(options_in)),
+      device_budget("device", device_in.info().memory_capacity_bytes),
+      host_budget("host", options_in.host_memory_bytes == 0 ? ~Bytes{0} : options_in.host_memory_bytes),
+      device_memory(device_in.arena(), device_budget) {
+  if (placement.optimizer.tier == Tier::nvme && io == nullptr)
+    throw UsageError("optimizer states on NVMe need a swap path: give --swap-path DIR.");
+}
+
+Range EngineContext::optimizer_range(const UnitPlan& unit) const {
+  return placement.optimizer.sharded ? unit.own : Range{0, unit.layout.numel};
+}
+
+UnitPlan plan_unit(UnitLayout layout, const ResolvedPlacement& placement, const EngineOptions& options,
+                   int rank, int world_size) {
+  UnitPlan unit;
+  unit.shards = shard_ranges(layout.numel, world_size);
+  unit.own = unit.shards[static_cast<std::size_t>(rank)];
+  // Sharding over one rank is replication; a small unit stays whole on every rank (persistence threshold).
+  const bool whole_on_device = placement.parameters.tier == Tier::device && world_size == 1;
+  const bool persistent = layout.numel <= options.persistence_numel;
+  unit.gather_parameters =
+      placement.parameters.sharded && !whole_on_device && !persistent && layout.numel > 0;
+  unit.layout = std::move(layout);
+  return unit;
+}
+
+std::vector<Bytes> piece_bytes(const UnitPlan& unit, Bytes element_bytes) {
+  std::vector<Bytes> pieces;
+  for (const Range& shard : unit.shards) pieces.push_back(shard.numel * element_bytes);
+  return pieces;
+}
+
+std::uint64_t block_numel(const EngineOptions& options) {
+  constexpr Bytes state_bytes = 12;  // fp32 master, exp_avg, exp_avg_sq
+  const std::uint64_t chunks = options.swap_block_bytes / (state_bytes * norm_chunk_numel);
+  return std::max<std::uint64_t>(chunks, 1) * norm_chunk_numel;
+}
+
+std::vector<OptimizerBlock> optimizer_blocks(const std::vector<UnitPlan>& units,
+                                             const ResolvedPlacement& placement,
+                                             const EngineOptions& options) {
+  std::vector<OptimizerBlock> blocks;
+  for (UnitId u = 0; u < units.size(); ++u) {
+    const Range range = placement.optimizer.sharded ? units[u].own : Range{0, units[u].layout.numel};
+    for (const Range& block : cut_into_blocks(range, block_numel(options))) blocks.push_back({u, block});
+  }
+  return blocks;
+}
+
+}  // namespace headrace

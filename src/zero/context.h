@@ -1,0 +1,56 @@
+// What every part of the engine works with: the backends, the resolved options, the units and their shards.
+// One owner thread.
+#pragma once
+
+#include <vector>
+
+#include "headrace/engine.h"
+#include "src/zero/partition.h"
+
+namespace headrace {
+
+struct UnitPlan {
+  UnitLayout layout;
+  std::vector<Range> shards;       // one a rank, over the flat vector
+  Range own;                       // this rank's
+  bool gather_parameters = false;  // not resident: gathered into a slot by acquire
+};
+
+struct EngineContext {
+  Device& device;
+  DeviceKernels& kernels;
+  Communicator& communicator;
+  IoEngine* io;
+  EngineOptions options;
+  ResolvedPlacement placement;
+  MemoryBudget device_budget, host_budget;
+  DeviceMemory device_memory;
+  std::vector<UnitPlan> units;
+
+  EngineContext(Device& device_in, DeviceKernels& kernels_in, Communicator& communicator_in, IoEngine* io_in,
+                const EngineOptions& options_in);
+  Bytes element_bytes() const { return size_of(options.dtype); }
+  // The elements of a unit whose optimizer state this rank holds: its shard, or all of them.
+  Range optimizer_range(const UnitPlan& unit) const;
+};
+
+// The plan of one unit for one rank: the same for the engine and the planner.
+UnitPlan plan_unit(UnitLayout layout, const ResolvedPlacement& placement, const EngineOptions& options,
+                   int rank, int world_size);
+
+// Bytes of each shard of a unit, as a collective wants them.
+std::vector<Bytes> piece_bytes(const UnitPlan& unit, Bytes element_bytes);
+
+// Elements of an optimizer block: master and moments fill swap_block_bytes, rounded down to norm chunks.
+std::uint64_t block_numel(const EngineOptions& options);
+
+// One optimizer block of this rank.
+struct OptimizerBlock {
+  UnitId unit = 0;
+  Range range;
+};
+std::vector<OptimizerBlock> optimizer_blocks(const std::vector<UnitPlan>& units,
+                                             const ResolvedPlacement& placement,
+                                             const EngineOptions& options);
+
+}  // namespace headrace

@@ -1,0 +1,300 @@
+#include "headrace/engine.h"
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "headrace/errors.h"
+#include "headrace/log.h"
+#include "headrace/state_hash.h"
+#include "src/zero/initial_values.h"
+#include "src/zero/updater.h"
+
+namespace headrace {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  EngineContext context;
+  std::set<std::string> parameter_names;
+  std::unique_ptr<StateStore> states;
+  std::unique_ptr<GradientStore> gradients;
+  std::unique_ptr<ParameterStore> parameters;
+  std::unique_ptr<Updater> updater;
+  std::uint64_t steps_applied = 0;
+  double optimizer_seconds = 0;
+
+  Impl(Device& device, DeviceKernels& kernels, Communicator& communicator, IoEngine* io,
+       const EngineOptions& options)
+      : context(device, kernels, communicator, io, options) {}
+
+  bool ready() const { return updater != nullptr; }
+  void allocate();
+  void fill(const OptimizerBlock& block, StateBlock state, const ValueSource& values) const;
+  std::uint64_t common_commit() const;
+  void commit(const TrainingState& state);
+  AdamArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
+  void update(const AdamArguments& arguments, const TrainingState& state);
+};
+
+void Engine::Impl::allocate() {
+  HEADRACE_CHECK(!ready(), "initialise or resume was called twice");
+  parameters = std::make_unique<ParameterStore>(context);
+  gradients = std::make_unique<GradientStore>(context);
+  states = std::make_unique<StateStore>(context,
+                                        optimizer_blocks(context.units, context.placement, context.options));
+  updater = std::make_unique<Updater>(context, *states, *gradients, *parameters);
+}
+
+void Engine::Impl::fill(const OptimizerBlock& block, StateBlock state, const ValueSource& values) const {
+  std::fill(state.master, state.master + 3 * block.range.numel, 0.0f);  // gaps and moments stay zero
+  const UnitLayout& layout = context.units[block.unit].layout;
+  for_each_parameter(layout, block.range, [&](std::size_t p, std::uint64_t first, Range part) {
+    const std::span<float> out(state.master + (part.first - block.range.first), part.numel);
+    if (values)
+      values(layout.spec.parameters[p], first, out);
+    else
+      initial_values(layout.spec.parameters[p], context.options.seed, first, out);
+  });
+}
+
+// The newest step that every rank has committed; ranks may differ by one after a crash.
+std::uint64_t Engine::Impl::common_commit() const {
+  const auto commits = states->swap()->commits();
+  if (commits.empty())
+    throw UsageError(fmt::format("the swap store {} holds no committed step to resume from.",
+                                 context.options.swap_directory));
+  const auto world = static_cast<std::size_t>(context.communicator.size());
+  std::vector<std::uint64_t> newest(world);
+  newest[static_cast<std::size_t>(context.communicator.rank())] = commits.back().step;
+  const std::vector<Bytes> pieces(world, sizeof(std::uint64_t));
+  if (world > 1) context.communicator.all_gather(newest.data(), pieces, Traffic::control, "resume");
+  context.device.synchronize();
+  return *std::min_element(newest.begin(), newest.end());
+}
+
+void Engine::Impl::commit(const TrainingState& state) {
+  SwapStore* swap = states->swap();
+  if (swap == nullptr) return;
+  swap->commit({.step = state.iteration, .metadata = encode_training_state(state, steps_applied)});
+  // No rank may overwrite the step before until all have committed this one.
+  if (context.communicator.size() > 1) context.communicator.barrier("commit");
+  swap->release_superseded();
+}
+
+// Averages over ranks and micro-batches, unscales and clips, all in one factor. Clipping as torch does it.
+AdamArguments Engine::Impl::adam_arguments(double learning_rate, double average, StepResult& result) const {
+  double scale = average;
+  const double clip = context.options.clip;
+  if (clip > 0) {
+    const double coefficient = clip / (result.gradient_norm + 1e-6);
+    result.clipped = coefficient < 1;
+    if (result.clipped) scale *= coefficient;
+  }
+  AdamArguments arguments = context.options.adam;
+  arguments.learning_rate = learning_rate;
+  arguments.step = steps_applied + 1;
+  arguments.gradient_scale = static_cast<float>(scale);
+  return arguments;
+}
+
+void Engine::Impl::update(const AdamArguments& arguments, const TrainingState& state) {
+  const auto start = std::chrono::steady_clock::now();
+  if (!context.placement.optimizer.sharded && context.communicator.size() > 1) {
+    gradients->replicate();
+    context.device.synchronize();
+  }
+  updater->run(arguments, arguments.step % 2 == 0);
+  parameters->publish();
+  ++steps_applied;
+  commit(state);
+  context.device.synchronize();
+  optimizer_seconds += seconds_since(start);
+}
+
+Engine::Engine(Device& device, DeviceKernels& kernels, Communicator& communicator, IoEngine* io,
+               const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(device, kernels, communicator, io, options)) {}
+
+Engine::~Engine() {
+  if (impl_->states) impl_->states->abandon();
+}
+
+UnitId Engine::add_unit(UnitSpec spec) {
+  HEADRACE_CHECK(!impl_->ready(), "add_unit after initialise");
+  for (const ParameterSpec& parameter : spec.parameters)
+    if (!impl_->parameter_names.insert(parameter.name).second)
+      throw UsageError(
+          fmt::format("parameter {} is registered twice. A tied weight has one owner unit; its other users "
+                      "acquire that unit.",
+                      parameter.name));
+  EngineContext& context = impl_->context;
+  context.units.push_back(plan_unit(make_unit_layout(std::move(spec)), context.placement, context.options,
+                                    context.communicator.rank(), context.communicator.size()));
+  return static_cast<UnitId>(context.units.size() - 1);
+}
+
+const UnitLayout& Engine::layout(UnitId unit) const {
+  return impl_->context.units.at(unit).layout;
+}
+std::size_t Engine::unit_count() const {
+  return impl_->context.units.size();
+}
+
+std::uint64_t Engine::parameter_numel() const {
+  std::uint64_t numel = 0;
+  for (const UnitPlan& unit : impl_->context.units) numel += unit.layout.parameters_numel;
+  return numel;
+}
+
+void Engine::initialise(const ValueSource& values) {
+  impl_->allocate();
+  impl_->states->create_swap();
+  impl_->updater->refresh(
+      [&](const OptimizerBlock& block, StateBlock state) { impl_->fill(block, state, values); });
+  impl_->parameters->publish();
+  impl_->commit({.rng_state = impl_->context.options.seed});
+  impl_->context.device.synchronize();
+}
+
+TrainingState Engine::resume() {
+  impl_->allocate();
+  impl_->states->open_swap();
+  const std::uint64_t step = impl_->common_commit();
+  SwapStore& swap = *impl_->states->swap();
+  TrainingState state;
+  bool found = false;
+  for (const SwapCommit& commit : swap.commits())
+    if (commit.step == step)
+      state = decode_training_state(commit.metadata, impl_->steps_applied), found = true;
+  if (!found)
+    throw Error(
+        fmt::format("the ranks' swap stores have no step in common: rank {} no longer holds step {}, the "
+                    "newest one of another rank. "
+                    "The stores do not come from the same run.",
+                    impl_->context.communicator.rank(), step));
+  swap.position_at(step);
+  swap.release_superseded();
+  impl_->updater->refresh({});
+  impl_->parameters->publish();
+  impl_->context.device.synchronize();
+  return state;
+}
+
+DeviceMemory& Engine::device_memory() {
+  return impl_->context.device_memory;
+}
+MemoryBudget& Engine::device_budget() {
+  return impl_->context.device_budget;
+}
+MemoryBudget& Engine::host_budget() {
+  return impl_->context.host_budget;
+}
+
+void Engine::begin_micro_batch() {
+  impl_->parameters->begin_micro_batch();
+  impl_->gradients->begin_micro_batch();
+}
+
+std::byte* Engine::acquire(UnitId unit) {
+  return impl_->parameters->acquire(unit);
+}
+void Engine::release(UnitId unit) {
+  impl_->parameters->release(unit);
+}
+std::byte* Engine::gradient_buffer(UnitId unit) {
+  return impl_->gradients->buffer(unit);
+}
+void Engine::gradients_ready(UnitId unit) {
+  impl_->gradients->ready(unit);
+}
+
+StepResult Engine::step(double learning_rate, const TrainingState& state) {
+  if (!std::isfinite(learning_rate) || learning_rate < 0)
+    throw UsageError(
+        fmt::format("a learning rate of {} is not allowed: it must be a number >= 0.", learning_rate));
+  HEADRACE_CHECK(impl_->gradients->micro_batches() > 0, "step without a micro-batch");
+  StepResult result;
+  const double average = 1.0 / (static_cast<double>(impl_->context.communicator.size()) *
+                                impl_->gradients->micro_batches() * state.loss_scale);
+  const double sum_of_squares = impl_->gradients->finish();
+  result.gradient_norm = std::isfinite(sum_of_squares) ? std::sqrt(sum_of_squares) * average
+                                                       : std::numeric_limits<double>::infinity();
+  result.skipped = !std::isfinite(sum_of_squares);
+  if (!result.skipped) impl_->update(impl_->adam_arguments(learning_rate, average, result), state);
+  impl_->gradients->reset();
+  result.step = impl_->steps_applied;
+  return result;
+}
+
+std::uint64_t Engine::steps_applied() const {
+  return impl_->steps_applied;
+}
+
+std::uint64_t Engine::state_hash(const TrainingState& state) {
+  std::uint64_t sum = 0;
+  const EngineContext& context = impl_->context;
+  impl_->updater->visit([&](const OptimizerBlock& block, StateBlock values) {
+    const UnitPlan& unit = context.units[block.unit];
+    // Replicated states are hashed once: every rank takes its own shard's part of them.
+    const std::uint64_t from = std::max(block.range.first, unit.own.first);
+    const std::uint64_t to = std::min(block.range.end(), unit.own.end());
+    if (from >= to) return;
+    for_each_parameter(unit.layout, {from, to - from}, [&](std::size_t p, std::uint64_t first, Range part) {
+      const std::string& name = unit.layout.spec.parameters[p].name;
+      const std::uint64_t skip = part.first - block.range.first;
+      sum += hash_values(state_key(name, StateKind::master), first, {values.master + skip, part.numel});
+      sum += hash_values(state_key(name, StateKind::exp_avg), first, {values.exp_avg + skip, part.numel});
+      sum +=
+          hash_values(state_key(name, StateKind::exp_avg_sq), first, {values.exp_avg_sq + skip, part.numel});
+    });
+  });
+  impl_->context.communicator.all_reduce(std::span<std::uint64_t>(&sum, 1), Traffic::control, "state hash");
+  impl_->context.device.synchronize();
+  return finish_state_hash(sum, impl_->steps_applied, state.rng_state, state.loss_scale, state.data_position);
+}
+
+void Engine::visit_optimizer_state(const StateVisitor& visit) {
+  impl_->updater->visit([&](const OptimizerBlock& block, StateBlock values) {
+    const std::uint64_t numel = block.range.numel;
+    visit(block.unit, block.range.first, 0, {values.master, numel});
+    visit(block.unit, block.range.first, 1, {values.exp_avg, numel});
+    visit(block.unit, block.range.first, 2, {values.exp_avg_sq, numel});
+  });
+}
+
+std::vector<float> Engine::read_parameters(UnitId unit) {
+  EngineContext& context = impl_->context;
+  const std::uint64_t numel = context.units.at(unit).layout.numel;
+  std::vector<std::byte> raw(numel * context.element_bytes());
+  const std::byte* whole = acquire(unit);
+  context.device.copy(Lane::compute, raw.data(), whole, raw.size());
+  release(unit);
+  context.device.synchronize();
+  std::vector<float> values(numel);
+  for (std::uint64_t i = 0; i < numel; ++i)
+    values[i] = context.options.dtype == DType::f32 ? reinterpret_cast<const float*>(raw.data())[i]
+                                                    : to_float(reinterpret_cast<const bf16*>(raw.data())[i]);
+  return values;
+}
+
+EngineCounters Engine::counters() const {
+  const EngineContext& context = impl_->context;
+  EngineCounters counters;
+  counters.optimizer_seconds = impl_->optimizer_seconds;
+  if (context.io != nullptr) counters.io = context.io->counters();
+  counters.nvme_stall_seconds = counters.io.wait_seconds;
+  counters.traffic = context.communicator.counters();
+  counters.upload_stall_seconds = context.device.times(Lane::compute).stalled_seconds;
+  counters.download_stall_seconds = context.device.times(Lane::download).stalled_seconds;
+  counters.communicate_stall_seconds = context.device.times(Lane::communicate).stalled_seconds;
+  return counters;
+}
+
+}  // namespace headrace

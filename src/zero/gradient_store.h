@@ -1,0 +1,90 @@
+// Gradients from a module's flat buffer to the canonical gradient of DESIGN section 9: reduce-scattered in
+// constant-size buckets, summed in fp32 in rank order, accumulated over micro-batches in fp32, rounded once,
+// its squared norm taken on the way, kept in the tier of its placement.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "src/zero/context.h"
+#include "src/zero/gather_schedule.h"
+
+namespace headrace {
+
+// Constant-size buffers of a reduction, in pairs so that one drains while the other fills.
+struct BucketLayout {
+  std::uint64_t numel = 0;  // elements of this rank's slice in one bucket; a multiple of norm_chunk_numel
+  Bytes receive_bytes = 0, sum_bytes = 0, rounded_bytes = 0;  // of one of the two
+  Bytes total_bytes() const;
+};
+BucketLayout make_bucket_layout(const std::vector<UnitPlan>& units, const EngineOptions& options,
+                                const ResolvedPlacement& placement, int world_size);
+
+// Whether a unit's flat gradient has memory of its own; otherwise it passes through one of a few slots.
+bool gradient_is_resident(const ResolvedPlacement& placement, int world_size);
+GatherSchedule make_gradient_slots(const std::vector<UnitPlan>& units, const EngineOptions& options,
+                                   const ResolvedPlacement& placement, int world_size);
+
+class GradientStore {
+ public:
+  explicit GradientStore(EngineContext& context);
+
+  void begin_micro_batch() { ++micro_batches_; }
+  std::byte* buffer(UnitId unit);
+  void ready(UnitId unit);
+
+  // At the boundary, all lanes idle: completes units that missed micro-batches, gathers the partial norms of
+  // every rank and returns the sum of squares of the summed gradient, not finite if any element is not.
+  double finish();
+  // Stage 0: every rank gets the whole reduced gradient. Enqueues.
+  void replicate();
+  // Starts the next window of micro-batches.
+  void reset();
+
+  int micro_batches() const { return micro_batches_; }
+  bool has_gradient(UnitId unit) const { return contributions_[unit] > 0; }
+  bool on_device() const { return context_.placement.gradients.tier == Tier::device; }
+  const std::byte* address(UnitId unit, std::uint64_t first) const;
+
+ private:
+  struct Home {
+    std::byte* device = nullptr;
+    HostBuffer host;
+    std::uint64_t first = 0;  // flat index of the first element held
+    float* device_accumulator = nullptr;
+    HostBuffer host_accumulator;
+    std::vector<double> partials;  // of the own shard's chunks
+  };
+  struct Bucket {
+    std::byte* receive = nullptr;
+    float* sum = nullptr;
+    std::byte* rounded = nullptr;
+    Event drained;
+  };
+  void allocate_homes();
+  void allocate_buckets();
+  float* accumulator(UnitId unit, std::uint64_t first) const;
+  double* partials(UnitId unit, std::uint64_t first);
+  void reduce_bucket(UnitId unit, const std::byte* gradient, std::uint64_t index);
+  void keep_on_device(UnitId unit, Range own, std::span<const void* const> slices, Bucket& bucket);
+  void keep_on_host(UnitId unit, Range own, std::span<const void* const> slices, Bucket& bucket);
+  void round_accumulator(UnitId unit, Range range);
+  bool last_contribution(UnitId unit) const {
+    return contributions_[unit] + 1 == context_.options.accumulation;
+  }
+
+  EngineContext& context_;
+  bool resident_;
+  GatherSchedule slots_;
+  std::vector<std::byte*> slot_memory_;
+  std::vector<Event> slot_drained_, unit_drained_;
+  std::vector<Home> homes_;
+  BucketLayout bucket_layout_;
+  std::array<Bucket, 2> buckets_;
+  std::uint64_t buckets_used_ = 0;
+  HostBuffer download_staging_;
+  std::vector<int> contributions_;
+  int micro_batches_ = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,54 @@
+// The low-precision parameters: where they rest (device or host, whole or this rank's shard) and how a unit
+// becomes whole on the device. Resident units have one address for the whole run; the others pass through
+// gather slots.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/zero/context.h"
+#include "src/zero/gather_schedule.h"
+
+namespace headrace {
+
+// Sizes of the gather slots: the unit's bytes where it is gathered, else 0.
+GatherSchedule make_gather_schedule(const std::vector<UnitPlan>& units, const EngineOptions& options);
+
+class ParameterStore {
+ public:
+  explicit ParameterStore(EngineContext& context);
+
+  void begin_micro_batch() { schedule_.begin_micro_batch(); }
+  // The unit's flat vector, valid for the compute lane from now until release.
+  std::byte* acquire(UnitId unit);
+  void release(UnitId unit);
+
+  // Where this rank's part of the low-precision parameters is written by the update: an address for the flat
+  // element `first`, in device memory when on_device(unit), else in host memory.
+  bool on_device(UnitId unit) const;
+  std::byte* home(UnitId unit, std::uint64_t first) const;
+  // After an update: resident units collect the other ranks' shards, gathered copies are dropped. Enqueues
+  // only.
+  void publish();
+
+ private:
+  struct Home {
+    std::byte* device = nullptr;  // whole unit when resident, else own shard
+    HostBuffer host;              // own shard
+    std::uint64_t first = 0;      // flat index of the first element held
+  };
+  struct Slot {
+    std::byte* memory = nullptr;
+    Event last_use;  // of the compute lane
+    Event ready;     // the gathered unit is whole
+  };
+  void gather(const GatherSchedule::Gather& gather);
+
+  EngineContext& context_;
+  GatherSchedule schedule_;
+  std::vector<Home> homes_;
+  std::vector<Slot> slots_;
+  std::vector<Event> published_;  // per unit: last all-gather into a resident unit
+};
+
+}  // namespace headrace

@@ -1,0 +1,77 @@
+// Master parameters and moments, block by block, in the tier of their placement. On the device and the host a
+// block has an address for the whole run; on NVMe it exists in memory only between a read and the reclaim of
+// its write.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/zero/context.h"
+
+namespace headrace {
+
+// The three fp32 arrays of one block: adjacent in memory in this order, numel each.
+struct StateBlock {
+  float* master = nullptr;
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+};
+inline StateBlock state_block(std::byte* memory, std::uint64_t numel) {
+  auto* floats = reinterpret_cast<float*>(memory);
+  return {floats, floats + numel, floats + 2 * numel};
+}
+
+inline constexpr Bytes state_bytes_per_element = 12;
+
+// Names and sizes of this rank's blocks as the swap store keeps them, and the layout text that says what they
+// mean.
+std::vector<SwapBlock> swap_blocks(const std::vector<UnitPlan>& units,
+                                   const std::vector<OptimizerBlock>& blocks);
+std::string swap_layout(const std::vector<UnitPlan>& units, const std::vector<OptimizerBlock>& blocks,
+                        const EngineOptions& options, int rank, int world_size);
+// What a commit stores beside the blocks.
+std::string encode_training_state(const TrainingState& state, std::uint64_t steps_applied);
+TrainingState decode_training_state(const std::string& text, std::uint64_t& steps_applied);
+
+class StateStore {
+ public:
+  StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks);
+
+  const std::vector<OptimizerBlock>& blocks() const { return blocks_; }
+  Tier tier() const { return context_.placement.optimizer.tier; }
+
+  // NVMe: makes the store, or opens that of an earlier run.
+  void create_swap();
+  void open_swap();
+  SwapStore* swap() { return swap_.get(); }
+
+  // Starts reading a block (NVMe), or does nothing. A buffer must be free: the plan reclaims in time.
+  void read(std::uint32_t block);
+  // Its arrays, after waiting for the read: device addresses at Tier::device, host addresses otherwise.
+  StateBlock state(std::uint32_t block);
+  // A block about to be written whole, without reading it.
+  StateBlock overwrite(std::uint32_t block);
+  // Starts writing it back (NVMe).
+  void write(std::uint32_t block);
+  // Ends the use of a block's buffer: waits for its write if one is in flight.
+  void reclaim(std::uint32_t block);
+  // After an error: waits for everything in flight and frees all buffers.
+  void abandon() noexcept;
+
+ private:
+  struct InFlight {
+    SwapTicket reading, writing;
+    HostLease buffer;
+  };
+
+  EngineContext& context_;
+  std::vector<OptimizerBlock> blocks_;
+  std::vector<std::byte*> resident_;   // device or host address of each block
+  HostBuffer host_;                    // all blocks, Tier::host
+  std::unique_ptr<StagingPool> pool_;  // Tier::nvme
+  std::unique_ptr<SwapStore> swap_;
+  std::vector<InFlight> in_flight_;
+};
+
+}  // namespace headrace

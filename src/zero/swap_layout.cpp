@@ -1,0 +1,71 @@
+#include <nlohmann/json.hpp>
+
+#include "headrace/errors.h"
+#include "src/zero/state_store.h"
+
+namespace headrace {
+
+std::vector<SwapBlock> swap_blocks(const std::vector<UnitPlan>& units,
+                                   const std::vector<OptimizerBlock>& blocks) {
+  std::vector<SwapBlock> result;
+  for (const OptimizerBlock& block : blocks)
+    result.push_back(
+        {fmt::format("{}[{}:{}]", units[block.unit].layout.spec.name, block.range.first, block.range.end()),
+         block.range.numel * state_bytes_per_element});
+  return result;
+}
+
+std::string swap_layout(const std::vector<UnitPlan>& units, const std::vector<OptimizerBlock>& blocks,
+                        const EngineOptions& options, int rank, int world_size) {
+  nlohmann::ordered_json layout = {{"format", 1},
+                                   {"engine", "headrace"},
+                                   {"rank", rank},
+                                   {"world_size", world_size},
+                                   {"stage", options.stage},
+                                   {"dtype", name_of(options.dtype)},
+                                   {"optimizer_sharded", options.stage >= 1}};
+  layout["units"] = nlohmann::ordered_json::array();
+  for (const UnitPlan& unit : units) {
+    nlohmann::ordered_json parameters = nlohmann::ordered_json::array();
+    for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p) {
+      const ParameterSpec& spec = unit.layout.spec.parameters[p];
+      parameters.push_back({{"name", spec.name},
+                            {"shape", spec.shape},
+                            {"offset", unit.layout.offsets[p]},
+                            {"numel", spec.numel()}});
+    }
+    layout["units"].push_back({{"name", unit.layout.spec.name},
+                               {"numel", unit.layout.numel},
+                               {"parameters", std::move(parameters)}});
+  }
+  layout["blocks"] = nlohmann::ordered_json::array();
+  for (const OptimizerBlock& block : blocks)
+    layout["blocks"].push_back(
+        {{"unit", block.unit}, {"first", block.range.first}, {"numel", block.range.numel}});
+  return layout.dump();
+}
+
+std::string encode_training_state(const TrainingState& state, std::uint64_t steps_applied) {
+  return nlohmann::ordered_json{{"step", state.iteration},      {"data_position", state.data_position},
+                                {"rng_state", state.rng_state}, {"loss_scale", state.loss_scale},
+                                {"iteration", state.iteration}, {"steps_applied", steps_applied}}
+      .dump();
+}
+
+TrainingState decode_training_state(const std::string& text, std::uint64_t& steps_applied) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    TrainingState state;
+    state.data_position = json.at("data_position").get<std::uint64_t>();
+    state.rng_state = json.at("rng_state").get<std::uint64_t>();
+    state.iteration = json.at("iteration").get<std::uint64_t>();
+    state.loss_scale = json.at("loss_scale").get<double>();
+    steps_applied = json.at("steps_applied").get<std::uint64_t>();
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    throw CorruptData(
+        fmt::format("the swap store's commit record does not hold a training state: {}", error.what()));
+  }
+}
+
+}  // namespace headrace

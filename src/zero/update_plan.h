@@ -1,0 +1,41 @@
+// The order of one optimizer step over all blocks, as a printable value: what is read, updated and written
+// when, with a bounded number of buffers, reads first. One executor (updater.h) runs it for every combination
+// of tiers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headrace/engine.h"
+
+namespace headrace {
+
+enum class UpdateAction : std::uint8_t {
+  read_state,        // start reading the block's master and moments from NVMe into a buffer
+  fetch_gradient,    // start moving the block's gradient to where the update runs
+  update,            // wait for both, run the optimizer
+  store_parameters,  // start moving the low-precision parameters to their tier
+  write_state,       // start writing the new master and moments to NVMe
+  reclaim_state,     // wait for that write; its buffer is free again
+};
+std::string_view name_of(UpdateAction action);
+
+struct UpdateStep {
+  UpdateAction action;
+  std::uint32_t block = 0;
+  bool operator==(const UpdateStep&) const = default;
+};
+
+struct UpdatePlanOptions {
+  std::uint32_t blocks = 0;
+  bool states_on_nvme = false;
+  bool move_gradient = false;    // gradients live elsewhere than the update runs
+  bool move_parameters = false;  // parameters live elsewhere than the update runs
+  std::uint32_t buffers = 8;     // state buffers, at least 3; half of them (rounded up) read ahead
+  bool reversed = false;         // last block first: alternates from step to step
+};
+std::vector<UpdateStep> plan_update(const UpdatePlanOptions& options);
+std::string to_string(const std::vector<UpdateStep>& plan);
+
+}  // namespace headrace

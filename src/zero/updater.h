@@ -1,0 +1,78 @@
+// Runs an update plan (update_plan.h) over the blocks of this rank: for every combination of tiers the same
+// steps, with the block's gradient brought to, and its low-precision parameters taken from, the place where
+// its states are.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "src/zero/gradient_store.h"
+#include "src/zero/parameter_store.h"
+#include "src/zero/state_store.h"
+#include "src/zero/update_plan.h"
+
+namespace headrace {
+
+// What the updater needs beside the states, given where things live.
+struct UpdateStaging {
+  bool on_device = false;        // where the update runs, and where the buffers are
+  bool move_gradient = false;    // gradients live on the other side
+  bool move_parameters = false;  // the low-precision parameters of some unit live on the other side
+  Bytes buffer_bytes = 0;        // of one block in the parameters' dtype
+  Bytes visit_bytes = 0;         // host buffer through which device states are filled and read
+  static constexpr std::uint32_t buffers = 2;  // of each kind that moves: one in use, one moving
+  Bytes total_bytes() const {
+    return buffer_bytes * buffers * (Bytes{move_gradient} + Bytes{move_parameters});
+  }
+};
+UpdateStaging plan_staging(const std::vector<UnitPlan>& units, const EngineOptions& options,
+                           const ResolvedPlacement& placement);
+
+class Updater {
+ public:
+  Updater(EngineContext& context, StateStore& states, GradientStore& gradients, ParameterStore& parameters);
+
+  // One optimizer step. `arguments` carries step, learning rate and scale; weight decay applies to decayed
+  // groups only.
+  void run(const AdamArguments& arguments, bool reversed);
+  // Low-precision parameters := round(master), for every block; `fill`, when given, first writes each block's
+  // states.
+  using Fill = std::function<void(const OptimizerBlock&, StateBlock)>;
+  void refresh(const Fill& fill);
+  // Brings each block's states to host memory in turn.
+  void visit(const std::function<void(const OptimizerBlock&, StateBlock)>& visit);
+
+ private:
+  struct StagingSlot {
+    std::byte* memory = nullptr;
+    Event busy;  // the last use of its contents
+  };
+  std::vector<StagingSlot> allocate_slots(std::byte* memory) const;
+  void execute(const UpdateStep& step, const AdamArguments& arguments);
+  void fetch_gradient(std::uint32_t block);
+  void update(std::uint32_t block, const AdamArguments& arguments);
+  void store_parameters(std::uint32_t block);
+  void fill_block(std::uint32_t block, const Fill& fill);
+  void round_block(std::uint32_t block);
+  // Where the update writes the block's low-precision parameters: their home, or a staging slot.
+  std::byte* low_precision_target(std::uint32_t block);
+  bool moves_parameters(std::uint32_t block) const;
+  Bytes low_precision_bytes(std::uint32_t block) const;
+  const OptimizerBlock& block_of(std::uint32_t block) const { return states_.blocks()[block]; }
+  StagingSlot& gradient_slot(std::uint32_t block) { return gradient_slots_[block % gradient_slots_.size()]; }
+  StagingSlot& parameter_slot(std::uint32_t block) {
+    return parameter_slots_[block % parameter_slots_.size()];
+  }
+
+  EngineContext& context_;
+  StateStore& states_;
+  GradientStore& gradients_;
+  ParameterStore& parameters_;
+  UpdateStaging staging_;
+  HostBuffer host_staging_, visit_buffer_;
+  std::vector<StagingSlot> gradient_slots_, parameter_slots_;
+  std::vector<Event> fetched_;  // per block: its gradient has arrived
+};
+
+}  // namespace headrace
