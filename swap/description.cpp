@@ -1,0 +1,122 @@
+#include "swap/description.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "headrace/errors.h"
+#include "swap/files.h"
+#include "swap/format.h"
+
+namespace headrace::swap {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t differences_shown = 3;
+
+std::string_view name_of(Durability durability) {
+  return durability == Durability::step ? "step" : "none";
+}
+
+Description parse(const json& object) {
+  Description description;
+  const auto id = object.at("store_id").get<std::string>();
+  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), description.store_id, 16);
+  if (error != std::errc{} || end != id.data() + id.size())
+    throw std::invalid_argument("store_id is no number");
+  const auto durability = object.at("durability").get<std::string>();
+  if (durability != "step" && durability != "none") throw std::invalid_argument("unknown durability");
+  description.durability = durability == "step" ? Durability::step : Durability::none;
+  description.extent_alignment = object.at("extent_alignment").get<Bytes>();
+  if (description.extent_alignment == 0) throw std::invalid_argument("extent_alignment is 0");
+  description.owns_directory = object.at("owns_directory").get<bool>();
+  description.layout = object.at("layout").get<std::string>();
+  for (const json& block : object.at("blocks"))
+    description.blocks.push_back({block.at("name").get<std::string>(), block.at("bytes").get<Bytes>()});
+  return description;
+}
+
+std::string short_text(const json& value) {
+  const std::string text = value.dump();
+  return text.size() <= 40 ? text : text.substr(0, 37) + "...";
+}
+
+// Collects the first leaves where two JSON values differ.
+void collect_differences(const json& stored, const json& wanted, const std::string& where,
+                         std::vector<std::string>& out) {
+  if (out.size() >= differences_shown || stored == wanted) return;
+  const auto child = [&](const std::string& key) { return where.empty() ? key : where + "." + key; };
+  if (stored.is_object() && wanted.is_object()) {
+    for (const auto& [key, value] : stored.items())
+      collect_differences(value, wanted.value(key, json()), child(key), out);
+    for (const auto& [key, value] : wanted.items())
+      if (!stored.contains(key)) collect_differences(json(), value, child(key), out);
+  } else if (stored.is_array() && wanted.is_array() && stored.size() == wanted.size()) {
+    for (std::size_t i = 0; i < stored.size(); ++i)
+      collect_differences(stored[i], wanted[i], fmt::format("{}[{}]", where, i), out);
+  } else if (stored.is_array() && wanted.is_array()) {
+    out.push_back(
+        fmt::format("{} has {} entries in the store, {} here", where, stored.size(), wanted.size()));
+  } else {
+    out.push_back(
+        fmt::format("{} is {} in the store, {} here", where, short_text(stored), short_text(wanted)));
+  }
+}
+
+}  // namespace
+
+void write_description(const std::string& directory, const Description& description) {
+  json blocks = json::array();
+  for (const SwapBlock& block : description.blocks)
+    blocks.push_back({{"name", block.name}, {"bytes", block.bytes}});
+  const json object = {{"format", format_version},
+                       {"store_id", fmt::format("{:016x}", description.store_id)},
+                       {"durability", name_of(description.durability)},
+                       {"extent_alignment", description.extent_alignment},
+                       {"owns_directory", description.owns_directory},
+                       {"layout", description.layout},
+                       {"blocks", std::move(blocks)}};
+  const std::string text = object.dump() + "\n";
+  prepare_replacement(directory, description_name, std::as_bytes(std::span(text)));
+  publish_replacement(directory, description_name);
+}
+
+Description read_description(const std::string& directory) {
+  const std::string path = join(directory, description_name);
+  if (!file_exists(path))
+    throw UsageError(
+        fmt::format("there is no swap store in {}: {} is missing. Check --swap-path, or start the run "
+                    "without --resume swap.",
+                    directory, path));
+  const std::vector<std::byte> bytes = read_file(path);
+  try {
+    const auto* text = reinterpret_cast<const char*>(bytes.data());
+    const json object = json::parse(text, text + bytes.size());
+    if (const auto format = object.at("format").get<std::uint64_t>(); format != format_version)
+      throw UsageError(fmt::format("{} has format version {}; this program reads version {}.", path, format,
+                                   format_version));
+    return parse(object);
+  } catch (const json::exception& error) {
+    throw CorruptData(fmt::format("{} is damaged: {}", path, error.what()));
+  } catch (const std::invalid_argument& error) {
+    throw CorruptData(fmt::format("{} is damaged: {}", path, error.what()));
+  }
+}
+
+std::string layout_identity(const std::string& layout) {
+  return fmt::format("{:08x} ({} bytes)", crc32c(std::as_bytes(std::span(layout))), layout.size());
+}
+
+std::string layout_difference(const std::string& stored, const std::string& wanted) {
+  const std::string identities =
+      fmt::format("the store has layout {}, this run {}", layout_identity(stored), layout_identity(wanted));
+  const json old_layout = json::parse(stored, nullptr, false),
+             new_layout = json::parse(wanted, nullptr, false);
+  if (!old_layout.is_object() || !new_layout.is_object()) return identities;
+  std::vector<std::string> differences;
+  collect_differences(old_layout, new_layout, "", differences);
+  return fmt::format("{}; {}", identities, fmt::join(differences, "; "));
+}
+
+}  // namespace headrace::swap

@@ -1,0 +1,94 @@
+#include "swap/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "headrace/errors.h"
+#include "swap/format.h"
+
+namespace headrace::swap {
+
+std::string join(const std::string& directory, std::string_view name) {
+  return fmt::format("{}/{}", directory, name);
+}
+
+Fd open_file(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+  if (fd < 0) throw IoError("open", path, 0, 0, errno);
+  return Fd{fd};
+}
+
+bool file_exists(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
+std::vector<std::byte> read_file(const std::string& path) {
+  const Fd fd = open_file(path, O_RDONLY);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) throw IoError("fstat", path, 0, 0, errno);
+  std::vector<std::byte> contents(static_cast<std::size_t>(status.st_size));
+  std::size_t done = 0;
+  while (done < contents.size()) {
+    const ssize_t got =
+        ::pread(fd.get(), contents.data() + done, contents.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw IoError("read", path, done, contents.size() - done, errno);
+    if (got == 0) break;  // shrunk meanwhile: a store that is being written is inspected
+    done += static_cast<std::size_t>(got);
+  }
+  contents.resize(done);
+  return contents;
+}
+
+void write_at(int fd, const std::string& path, std::uint64_t offset, std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const ssize_t put = ::pwrite(fd, data.data(), data.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) throw IoError("write", path, offset, data.size(), put < 0 ? errno : ENOSPC);
+    data = data.subspan(static_cast<std::size_t>(put));
+    offset += static_cast<std::uint64_t>(put);
+  }
+}
+
+void truncate_file(int fd, const std::string& path, std::uint64_t bytes) {
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) throw IoError("truncate", path, bytes, 0, errno);
+}
+
+void sync_file(int fd, const std::string& path) {
+  if (::fdatasync(fd) != 0) throw IoError("fdatasync", path, 0, 0, errno);
+}
+
+void sync_folder(const std::string& directory) {
+  const Fd fd = open_file(directory, O_RDONLY | O_DIRECTORY);
+  if (::fsync(fd.get()) != 0) throw IoError("fsync", directory, 0, 0, errno);
+}
+
+void remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw IoError("unlink", path, 0, 0, errno);
+}
+
+void prepare_replacement(const std::string& directory, std::string_view name,
+                         std::span<const std::byte> contents) {
+  const std::string path = join(directory, name) + replacement_suffix;
+  try {
+    const Fd fd = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+    write_at(fd.get(), path, 0, contents);
+    sync_file(fd.get(), path);
+  } catch (const IoError&) {
+    ::unlink(path.c_str());
+    throw;
+  }
+}
+
+void publish_replacement(const std::string& directory, std::string_view name) {
+  const std::string path = join(directory, name);
+  const std::string replacement = path + replacement_suffix;
+  if (::rename(replacement.c_str(), path.c_str()) != 0) throw IoError("rename", replacement, 0, 0, errno);
+  sync_folder(directory);
+}
+
+}  // namespace headrace::swap

@@ -1,0 +1,222 @@
+#include "swap/format.h"
+
+#include <array>
+#include <cstring>
+
+#include "headrace/bytes.h"
+#include "headrace/errors.h"
+
+namespace headrace::swap {
+namespace {
+
+constexpr std::array<char, 8> journal_magic = {'H', 'R', 'J', 'O', 'U', 'R', 'N', 'L'};
+constexpr std::uint32_t record_magic = 0x43525248;
+constexpr std::uint64_t record_alignment = 8;
+
+enum class RecordKind : std::uint32_t { commit = 1, release = 2 };
+
+struct JournalHeader {
+  std::array<char, 8> magic = journal_magic;
+  std::uint32_t version = format_version;
+  std::uint32_t blocks = 0;
+  std::uint64_t store_id = 0;
+  std::uint32_t zero = 0;
+  std::uint32_t crc = 0;
+};
+static_assert(sizeof(JournalHeader) == 32);
+
+struct RecordHeader {
+  std::uint32_t magic = record_magic;
+  RecordKind kind = RecordKind::commit;
+  std::uint64_t sequence = 0;
+  std::uint64_t step = 0;
+  std::uint32_t entries = 0;
+  std::uint32_t metadata_bytes = 0;
+  std::uint32_t body_crc = 0;
+  std::uint32_t crc = 0;
+};
+static_assert(sizeof(RecordHeader) == 40);
+
+struct TableEntry {
+  std::uint64_t offset = 0;
+  std::uint64_t generation = 0;
+  std::uint32_t crc = 0;
+  std::uint32_t zero = 0;
+};
+static_assert(sizeof(TableEntry) == 24);
+
+// The CRC of a header is its last field and covers all before it.
+template <class Header>
+std::uint32_t header_crc(const Header& header) {
+  return crc32c(std::as_bytes(std::span(&header, 1)).first(sizeof(Header) - sizeof(header.crc)));
+}
+
+Bytes body_bytes(std::uint64_t entries, std::uint64_t metadata_bytes) {
+  return round_up(entries * sizeof(TableEntry) + metadata_bytes, record_alignment);
+}
+
+struct RecordView {
+  RecordHeader header;
+  std::span<const std::byte> body;
+  Bytes bytes() const { return sizeof(RecordHeader) + body.size(); }
+};
+
+// The record at `offset` if every byte of it checks.
+std::optional<RecordView> record_at(std::span<const std::byte> file, std::uint64_t offset) {
+  if (offset > file.size() || file.size() - offset < sizeof(RecordHeader)) return std::nullopt;
+  RecordView record;
+  std::memcpy(&record.header, file.data() + offset, sizeof(RecordHeader));
+  if (record.header.magic != record_magic || record.header.crc != header_crc(record.header))
+    return std::nullopt;
+  const Bytes bytes = body_bytes(record.header.entries, record.header.metadata_bytes);
+  const std::span<const std::byte> rest = file.subspan(offset + sizeof(RecordHeader));
+  if (rest.size() < bytes) return std::nullopt;
+  record.body = rest.first(bytes);
+  if (crc32c(record.body) != record.header.body_crc) return std::nullopt;
+  return record;
+}
+
+bool commit_lies_beyond(std::span<const std::byte> file, std::uint64_t offset) {
+  for (std::uint64_t at = round_up(offset + 1, record_alignment); at + sizeof(RecordHeader) <= file.size();
+       at += record_alignment) {
+    const std::optional<RecordView> record = record_at(file, at);
+    if (record && record->header.kind == RecordKind::commit) return true;
+  }
+  return false;
+}
+
+CommitRecord decode_commit(const RecordView& record) {
+  CommitRecord commit;
+  commit.sequence = record.header.sequence;
+  commit.commit.step = record.header.step;
+  commit.table.resize(record.header.entries);
+  const std::byte* position = record.body.data();
+  for (ExtentEntry& entry : commit.table) {
+    TableEntry stored;
+    std::memcpy(&stored, position, sizeof(stored));
+    entry = {stored.offset, stored.generation, stored.crc};
+    position += sizeof(stored);
+  }
+  commit.commit.metadata.assign(reinterpret_cast<const char*>(position), record.header.metadata_bytes);
+  return commit;
+}
+
+void check_journal_header(std::span<const std::byte> file, const std::string& path, std::uint64_t store_id,
+                          std::uint32_t blocks) {
+  JournalHeader header;
+  if (file.size() < sizeof(header))
+    throw CorruptData(fmt::format("{} is cut short: {} bytes, its header alone has {}.", path, file.size(),
+                                  sizeof(header)));
+  std::memcpy(&header, file.data(), sizeof(header));
+  if (header.magic != journal_magic || header.crc != header_crc(header))
+    throw CorruptData(fmt::format("{} is damaged at offset 0: its header does not check.", path));
+  if (header.version != format_version)
+    throw UsageError(fmt::format("{} has format version {}; this program reads version {}.", path,
+                                 header.version, format_version));
+  if (header.store_id != store_id || header.blocks != blocks)
+    throw CorruptData(
+        fmt::format("{} belongs to another store: it has id {:016x} and {} blocks, {} beside it "
+                    "has id {:016x} and {} blocks.",
+                    path, header.store_id, header.blocks, description_name, store_id, blocks));
+}
+
+template <class Header>
+void append_bytes(std::vector<std::byte>& out, const Header& value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+std::vector<std::byte> encode_record(RecordHeader header, std::span<const std::byte> body) {
+  header.body_crc = crc32c(body);
+  header.crc = header_crc(header);
+  std::vector<std::byte> out;
+  out.reserve(sizeof(header) + body.size());
+  append_bytes(out, header);
+  out.insert(out.end(), body.begin(), body.end());
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_journal_header(std::uint64_t store_id, std::uint32_t blocks) {
+  JournalHeader header;
+  header.blocks = blocks;
+  header.store_id = store_id;
+  header.crc = header_crc(header);
+  std::vector<std::byte> out;
+  append_bytes(out, header);
+  return out;
+}
+
+std::vector<std::byte> encode_commit(const CommitRecord& record) {
+  const std::string& metadata = record.commit.metadata;
+  HEADRACE_CHECK(metadata.size() <= UINT32_MAX, "metadata of a commit has {} bytes", metadata.size());
+  std::vector<std::byte> body;
+  body.reserve(body_bytes(record.table.size(), metadata.size()));
+  for (const ExtentEntry& entry : record.table)
+    append_bytes(body, TableEntry{entry.offset, entry.generation, entry.crc32c, 0});
+  const auto text = std::as_bytes(std::span(metadata));
+  body.insert(body.end(), text.begin(), text.end());
+  body.resize(round_up(body.size(), record_alignment));
+
+  RecordHeader header;
+  header.sequence = record.sequence;
+  header.step = record.commit.step;
+  header.entries = static_cast<std::uint32_t>(record.table.size());
+  header.metadata_bytes = static_cast<std::uint32_t>(metadata.size());
+  return encode_record(header, body);
+}
+
+std::vector<std::byte> encode_release(const CommitRecord& record) {
+  RecordHeader header;
+  header.kind = RecordKind::release;
+  header.sequence = record.sequence;
+  header.step = record.commit.step;
+  return encode_record(header, {});
+}
+
+Bytes journal_header_bytes() {
+  return sizeof(JournalHeader);
+}
+
+Bytes commit_record_bytes(std::size_t blocks, Bytes metadata_bytes) {
+  return sizeof(RecordHeader) + body_bytes(blocks, metadata_bytes);
+}
+
+JournalContents decode_journal(std::span<const std::byte> file, const std::string& path,
+                               std::uint64_t store_id, std::uint32_t blocks) {
+  check_journal_header(file, path, store_id, blocks);
+  JournalContents contents;
+  std::uint64_t offset = sizeof(JournalHeader);
+  contents.append_offset = offset;
+  bool released = false;
+  while (const std::optional<RecordView> record = record_at(file, offset)) {
+    const RecordHeader& header = record->header;
+    std::optional<CommitRecord>& newest = contents.history.newest;
+    if (header.kind == RecordKind::release) {
+      released = true;
+      offset += record->bytes();
+      break;  // the next commit overwrites a release, so nothing valid follows it
+    }
+    if (header.entries != blocks || (newest && header.sequence != newest->sequence + 1))
+      throw CorruptData(
+          fmt::format("{} is damaged at offset {}: commit {} with {} entries follows commit {}, and "
+                      "the store has {} blocks. The steps after it cannot be trusted.",
+                      path, offset, header.sequence, header.entries, newest ? newest->sequence : 0, blocks));
+    contents.history.superseded = std::move(newest);
+    newest = decode_commit(*record);
+    contents.newest_offset = offset;
+    offset += record->bytes();
+    contents.append_offset = offset;
+  }
+  if (commit_lies_beyond(file, offset))
+    throw CorruptData(
+        fmt::format("{} is damaged in the middle, at offset {}: the record there does not check, and "
+                    "a later one does. Restore the file, or start the run again without resuming.",
+                    path, offset));
+  contents.torn_bytes = file.size() - offset;
+  if (released || contents.torn_bytes > 0) contents.history.superseded.reset();
+  return contents;
+}
+
+}  // namespace headrace::swap
