@@ -1,0 +1,58 @@
+// What a swap path holds: who wrote it, which steps, whether every byte is good, and the state hash of DESIGN
+// section 9. Opens everything read-only and takes no lock, so a running job is not disturbed (its state may
+// move while it is read).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/bytes.h"
+#include "headrace/io_engine.h"
+#include "headrace/swap_store.h"
+
+namespace headrace {
+
+struct InspectOptions {
+  bool verify = false;  // read every committed extent and check its CRC
+  bool hash = false;    // compute the state hash (reads, and so checks, the step it is of)
+};
+
+// One rank's store.
+struct InspectedRank {
+  std::string directory;
+  std::uint32_t rank = 0, world_size = 0;
+  int stage = 0;
+  std::string dtype;
+  bool optimizer_sharded = false;
+  Durability durability = Durability::step;
+  SwapOwner owner;
+  std::vector<std::uint64_t> steps;                              // committed and whole, oldest first
+  std::uint64_t units = 0, parameters = 0, parameter_numel = 0;  // of the whole model
+  std::uint64_t blocks = 0;
+  Bytes blocks_bytes = 0, extents_bytes = 0;  // one generation without padding; the file
+  std::string layout_identity;                // CRC32C and length of the layout text
+  Bytes checked_bytes = 0;                    // read, with the right CRC
+};
+
+struct InspectReport {
+  std::string path;
+  std::vector<InspectedRank> ranks;
+  std::optional<std::uint64_t> step;                   // the newest that every rank has
+  std::uint64_t steps_applied = 0, data_position = 0;  // of that step
+  double loss_scale = 0;
+  std::optional<std::uint64_t> state_hash;
+  std::vector<std::string> notes;
+  std::vector<std::string> problems;  // damage, missing ranks, disagreement
+  bool good() const { return problems.empty(); }
+};
+
+// `path` is a swap path (folders rank-00000, rank-00001, ... inside) or one rank's folder. Throws UsageError
+// when it is neither; damage is reported in `problems`.
+InspectReport inspect_swap_path(const std::string& path, const InspectOptions& options, IoEngine& engine);
+
+std::string to_text(const InspectReport& report);
+std::string to_json(const InspectReport& report);  // one object; the hash is 16 hexadecimal digits
+
+}  // namespace headrace

@@ -1,0 +1,97 @@
+#include "src/checkpoint/engine_layout.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "headrace/errors.h"
+#include "headrace/state_hash.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+LayoutUnit parse_unit(const json& object, std::uint64_t& parameters) {
+  LayoutUnit unit{object.at("name").get<std::string>(), object.at("numel").get<std::uint64_t>(), {}};
+  for (const json& entry : object.at("parameters")) {
+    ++parameters;
+    LayoutParameter parameter{entry.at("name").get<std::string>(), entry.at("offset").get<std::uint64_t>(),
+                              entry.at("numel").get<std::uint64_t>()};
+    if (parameter.numel == 0) continue;
+    if (parameter.numel > unit.numel || parameter.offset > unit.numel - parameter.numel)
+      throw CorruptData(
+          fmt::format("parameter {} lies outside its unit {} in the layout", parameter.name, unit.name));
+    unit.parameters.push_back(std::move(parameter));
+  }
+  std::sort(unit.parameters.begin(), unit.parameters.end(),
+            [](const LayoutParameter& a, const LayoutParameter& b) { return a.offset < b.offset; });
+  return unit;
+}
+
+LayoutBlock parse_block(const json& object, const std::vector<LayoutUnit>& units) {
+  const LayoutBlock block{object.at("unit").get<std::size_t>(), object.at("first").get<std::uint64_t>(),
+                          object.at("numel").get<std::uint64_t>()};
+  if (block.unit >= units.size() || block.numel > units[block.unit].numel ||
+      block.first > units[block.unit].numel - block.numel)
+    throw CorruptData(fmt::format("block [{}, +{}) lies outside unit {} in the layout", block.first,
+                                  block.numel, block.unit));
+  return block;
+}
+
+}  // namespace
+
+std::uint64_t EngineLayout::parameter_numel() const {
+  std::uint64_t numel = 0;
+  for (const LayoutUnit& unit : units)
+    for (const LayoutParameter& parameter : unit.parameters) numel += parameter.numel;
+  return numel;
+}
+
+EngineLayout parse_engine_layout(const std::string& text) {
+  try {
+    const json object = json::parse(text);
+    EngineLayout layout;
+    layout.rank = object.at("rank").get<std::uint32_t>();
+    layout.world_size = object.at("world_size").get<std::uint32_t>();
+    layout.stage = object.at("stage").get<int>();
+    layout.dtype = object.at("dtype").get<std::string>();
+    layout.optimizer_sharded = object.at("optimizer_sharded").get<bool>();
+    for (const json& unit : object.at("units")) layout.units.push_back(parse_unit(unit, layout.parameters));
+    for (const json& block : object.at("blocks")) layout.blocks.push_back(parse_block(block, layout.units));
+    return layout;
+  } catch (const json::exception& error) {
+    throw CorruptData(fmt::format("the layout is not one that the engine writes: {}", error.what()));
+  }
+}
+
+CommitState parse_commit_state(const std::string& text) {
+  try {
+    const json object = json::parse(text);
+    return {object.at("data_position").get<std::uint64_t>(), object.at("rng_state").get<std::uint64_t>(),
+            object.at("steps_applied").get<std::uint64_t>(), object.at("loss_scale").get<double>()};
+  } catch (const json::exception& error) {
+    throw CorruptData(fmt::format("the commit's metadata is not what the engine writes: {}", error.what()));
+  }
+}
+
+BlockSum hash_block(const EngineLayout& layout, const LayoutBlock& block, std::span<const float> values) {
+  const std::vector<LayoutParameter>& parameters = layout.units[block.unit].parameters;
+  BlockSum result;
+  const std::uint64_t block_end = block.first + block.numel;
+  auto parameter = std::partition_point(
+      parameters.begin(), parameters.end(),
+      [&](const LayoutParameter& candidate) { return candidate.offset + candidate.numel <= block.first; });
+  for (; parameter != parameters.end() && parameter->offset < block_end; ++parameter) {
+    const std::uint64_t begin = std::max(block.first, parameter->offset);
+    const std::uint64_t numel = std::min(block_end, parameter->offset + parameter->numel) - begin;
+    for (const StateKind kind : {StateKind::master, StateKind::exp_avg, StateKind::exp_avg_sq}) {
+      const std::uint64_t start = static_cast<std::uint64_t>(kind) * block.numel + (begin - block.first);
+      result.sum += hash_values(state_key(parameter->name, kind), begin - parameter->offset,
+                                values.subspan(start, numel));
+    }
+    result.numel += numel;
+  }
+  return result;
+}
+
+}  // namespace headrace
