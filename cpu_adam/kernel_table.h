@@ -1,0 +1,31 @@
+// The kernels of one instruction set. A table is plain data: looking it up runs no instruction of that set.
+#pragma once
+
+#include <cstdint>
+
+#include "headrace/adam.h"
+#include "headrace/dtype.h"
+
+namespace headrace {
+
+struct KernelTable {
+  void (*adam)(const AdamBlock& block, const AdamConstants& constants);
+  void (*sum_slices)(const void* const* slices, std::uint64_t slice_count, DType dtype, std::uint64_t numel,
+                     float* sum, bool accumulate);
+  void (*round_and_norm)(const float* sum, void* rounded, DType dtype, std::uint64_t numel, double* partials);
+  void (*round_to)(const float* high, void* low, DType dtype, std::uint64_t numel);
+};
+
+// Null where the target architecture has no such instructions.
+extern const KernelTable* const scalar_kernels;
+extern const KernelTable* const avx2_kernels;
+extern const KernelTable* const avx512_kernels;
+
+// Throws UsageError unless supported(isa).
+const KernelTable& kernels_of(Isa isa);
+
+// The set that `name` (the value of HEADRACE_ISA) asks for; the widest supported one when it is null or
+// empty.
+Isa choose_isa(const char* name);
+
+}  // namespace headrace

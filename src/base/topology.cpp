@@ -1,0 +1,187 @@
+#include "src/base/topology.h"
+
+#include <hwloc.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+int affinity_cpus() {
+  // The kernel refuses a set smaller than its own: grow it until it fits.
+  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(cpus));
+    if (set == nullptr) break;
+    const std::size_t set_bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(cpus));
+    const bool known = sched_getaffinity(0, set_bytes, set) == 0;
+    const int count = known ? CPU_COUNT_S(set_bytes, set) : 0;
+    CPU_FREE(set);
+    if (known) return std::max(1, count);
+  }
+  return 1;
+}
+
+int online_cpus() {
+  return static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+// Online CPUs less those that the cpuset of this container excludes.
+int allowed_cpus() {
+  int allowed = 0;
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) return online_cpus();
+  if (hwloc_topology_load(topology) == 0) {
+    allowed = hwloc_bitmap_weight(hwloc_topology_get_allowed_cpuset(topology));
+  }
+  hwloc_topology_destroy(topology);
+  return allowed > 0 ? allowed : online_cpus();
+}
+
+struct CgroupMount {
+  std::string cgroup_root;  // the cgroup that is mounted
+  std::string mount_point;
+  bool unified = false;
+};
+
+bool has_option(const std::string& options, std::string_view wanted) {
+  std::istringstream list(options);
+  for (std::string option; std::getline(list, option, ',');) {
+    if (option == wanted) return true;
+  }
+  return false;
+}
+
+// Mounts of cgroup v2, and of v1 with the cpu controller, from /proc/self/mountinfo (proc_pid_mountinfo(5)).
+std::vector<CgroupMount> cgroup_mounts(const std::string& root) {
+  std::vector<CgroupMount> mounts;
+  std::ifstream file(root + "/proc/self/mountinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t separator = line.find(" - ");
+    if (separator == std::string::npos) continue;
+    std::istringstream before(line), after(line.substr(separator + 3));
+    std::string skipped, type, source, options;
+    CgroupMount mount;
+    before >> skipped >> skipped >> skipped >> mount.cgroup_root >> mount.mount_point;
+    after >> type >> source >> options;
+    mount.unified = type == "cgroup2";
+    if (mount.unified || (type == "cgroup" && has_option(options, "cpu"))) mounts.push_back(mount);
+  }
+  return mounts;
+}
+
+// This process's path in the hierarchy of `mount`, from /proc/self/cgroup: lines "id:controllers:path".
+std::string cgroup_path(const std::string& root, const CgroupMount& mount) {
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (mount.unified ? controllers.empty() : has_option(controllers, "cpu")) return line.substr(second + 1);
+  }
+  return "/";
+}
+
+std::optional<double> quota_in(const std::string& folder, bool unified) {
+  std::string quota;
+  double period = 0;
+  if (unified) {
+    std::ifstream(folder + "/cpu.max") >> quota >> period;
+  } else {
+    std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
+    std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+  }
+  const double microseconds = std::strtod(quota.c_str(), nullptr);  // "max" and "-1": no limit
+  if (microseconds <= 0 || period <= 0) return std::nullopt;
+  return microseconds / period;
+}
+
+// The path below the mount point: a container may see its own cgroup mounted as the root of the hierarchy.
+std::string below_mount(const CgroupMount& mount, std::string path) {
+  if (mount.cgroup_root != "/" && path.starts_with(mount.cgroup_root))
+    path.erase(0, mount.cgroup_root.size());
+  while (path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+int positive_number(const char* text) {
+  return text == nullptr ? 0 : std::max(0, std::atoi(text));
+}
+
+// SLURM_STEP_TASKS_PER_NODE: "2(x3),1" is 2, 2, 2, 1 tasks on nodes 0 to 3.
+int tasks_of_node(const char* text, int node) {
+  if (text == nullptr) return 0;
+  std::istringstream list(text);
+  for (std::string part; std::getline(list, part, ',');) {
+    const std::size_t repeat = part.find("(x");
+    node -= repeat == std::string::npos ? 1 : std::max(1, std::atoi(part.c_str() + repeat + 2));
+    if (node < 0) return positive_number(part.c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::optional<double> cgroup_cpu_quota(const std::string& root) {
+  std::optional<double> tightest;
+  for (const CgroupMount& mount : cgroup_mounts(root)) {
+    std::string path = below_mount(mount, cgroup_path(root, mount));
+    for (bool at_top = false; !at_top;) {
+      at_top = path.empty();
+      const auto quota = quota_in(root + mount.mount_point + path, mount.unified);
+      if (quota && (!tightest || *quota < *tightest)) tightest = quota;
+      if (!at_top) path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+    }
+  }
+  return tightest;
+}
+
+int local_ranks(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"}) {
+    if (const int ranks = positive_number(environment(name)); ranks > 0) return ranks;
+  }
+  const int node = positive_number(environment("SLURM_NODEID"));
+  return std::max(1, tasks_of_node(environment("SLURM_STEP_TASKS_PER_NODE"), node));
+}
+
+bool bound_by_launcher(const Environment& environment) {
+  if (positive_number(environment("OMPI_MCA_orte_bound_at_launch")) > 0) return true;
+  const char* slurm = environment("SLURM_CPU_BIND_TYPE");
+  return slurm != nullptr && *slurm != '\0' && std::string_view(slurm) != "none";
+}
+
+CpuLimits read_cpu_limits() {
+  const Environment environment = [](const char* name) { return std::getenv(name); };
+  CpuLimits limits;
+  limits.affinity_cpus = affinity_cpus();
+  limits.host_cpus = limits.affinity_cpus;
+  limits.quota_cpus = cgroup_cpu_quota();
+  limits.local_ranks = local_ranks(environment);
+  limits.bound_by_launcher = bound_by_launcher(environment);
+  if (limits.bound_by_launcher) limits.host_cpus = std::max(allowed_cpus(), limits.affinity_cpus);
+  return limits;
+}
+
+int available_cpus(const CpuLimits& limits) {
+  if (!limits.quota_cpus) return limits.affinity_cpus;
+  return std::clamp(static_cast<int>(std::ceil(*limits.quota_cpus)), 1, limits.affinity_cpus);
+}
+
+// A mask given to this rank alone is not divided again, but several ranks may have been bound to one mask (a
+// socket): no rank takes more than its part of the host either.
+int threads_per_rank(const CpuLimits& limits) {
+  const int shared = limits.bound_by_launcher ? limits.host_cpus : limits.affinity_cpus;
+  double share = static_cast<double>(shared) / limits.local_ranks;
+  if (limits.quota_cpus) share = std::min(share, std::ceil(*limits.quota_cpus) / limits.local_ranks);
+  return std::clamp(static_cast<int>(share), 1, limits.affinity_cpus);
+}
+
+}  // namespace headrace
