@@ -1,0 +1,96 @@
+// The numerics contract of DESIGN section 9: for one world size and batch, the same bits whatever the stage,
+// tiers, block and buffer sizes, prefetch depth and thread count; and equal to an independent unsharded
+// computation.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "tests/support/engine_harness.h"
+#include "tests/support/unsharded_oracle.h"
+
+namespace headrace::testing {
+namespace {
+
+EngineOptions base_options(DType dtype, int accumulation) {
+  EngineOptions options;
+  options.dtype = dtype;
+  options.accumulation = accumulation;
+  options.adam.weight_decay = 0.1;
+  options.seed = 7;
+  options.clip = 20.0;  // between the norms of the strong and the weak steps below
+  return options;
+}
+
+// Strong gradients in even steps: clipping is active in some steps and not in others.
+void vary_gain(int, std::uint64_t step, ToyModule& module) {
+  module.gradient_gain = step % 2 == 0 ? 1.0f : 0.125f;
+}
+
+struct Case {
+  int world_size;
+  DType dtype;
+  int accumulation;
+};
+
+class Equality : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Equality, every_stage_and_tier_gives_the_bits_of_the_unsharded_computation) {
+  const Case param = GetParam();
+  EngineRun run{.options = base_options(param.dtype, param.accumulation), .world_size = param.world_size};
+  run.before_step = vary_gain;
+  const OracleResult oracle = run_oracle(run);
+  ASSERT_GT(oracle.clipped_steps, 0);
+  ASSERT_LT(oracle.clipped_steps, run.steps);
+  int variant = 0;
+  for (const Combination& combination : legal_combinations(true)) {
+    const TemporaryFolder folder;
+    run.options = with(base_options(param.dtype, param.accumulation), combination);
+    run.options.swap_directory = combination.optimizer == Tier::nvme ? folder.path() : "";
+    // Sizes that must not matter rotate with the combination.
+    run.options.swap_block_bytes = variant % 2 == 0 ? 12 * 4096 : 24 * 4096;
+    run.options.swap_buffers = 3 + static_cast<std::uint32_t>(variant % 3);
+    run.options.prefetch_units = static_cast<std::uint32_t>(variant % 3);
+    run.options.bucket_bytes = variant % 2 == 0 ? 1 : 256 << 10;
+    run.options.persistence_numel = variant % 4 == 0 ? 100 : 0;
+    run.options.retain_adjacent = variant % 5 != 0;
+    run.device.compute_threads = 1 + variant % 2;
+    ++variant;
+    const EngineRunResult result = run_engine(run);
+    EXPECT_EQ(result.hash, oracle.hash) << describe(combination);
+    for (std::size_t s = 0; s < result.steps.size(); ++s)
+      EXPECT_EQ(result.steps[s].gradient_norm, oracle.gradient_norms[s])
+          << describe(combination) << " step " << s;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Equality,
+                         ::testing::Values(Case{1, DType::bf16, 1}, Case{1, DType::f32, 3},
+                                           Case{2, DType::bf16, 3}, Case{3, DType::bf16, 1},
+                                           Case{3, DType::f32, 1}, Case{4, DType::bf16, 3}),
+                         [](const auto& instance) {
+                           return fmt::format("ranks_{}_{}_accumulation_{}", instance.param.world_size,
+                                              name_of(instance.param.dtype), instance.param.accumulation);
+                         });
+
+TEST(StateHash, one_flipped_bit_of_an_initial_value_changes_the_hash) {
+  std::uint64_t hashes[2];
+  for (const int flip : {0, 1}) {
+    const auto device = make_cpu_device({.memory_bytes = 8 << 20, .compute_threads = 1});
+    const auto kernels = make_cpu_kernels(*device);
+    const auto communicator = make_single_communicator(*device);
+    Engine engine(*device, *kernels, *communicator, nullptr, {});
+    engine.add_unit({"u", {{.name = "w", .shape = {1000}}}});
+    engine.initialise([&](const ParameterSpec&, std::uint64_t first, std::span<float> out) {
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        auto bits = static_cast<std::uint32_t>(0x3f800000u + first + i);
+        if (first + i == 777) bits ^= static_cast<std::uint32_t>(flip);
+        out[i] = std::bit_cast<float>(bits);
+      }
+    });
+    hashes[flip] = engine.state_hash({});
+  }
+  EXPECT_NE(hashes[0], hashes[1]);
+}
+
+}  // namespace
+}  // namespace headrace::testing

@@ -1,0 +1,117 @@
+// The plan against reality: peaks of arenas and budgets, and the communicator's counters, measured in a run.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "headrace/planner.h"
+#include "tests/support/engine_harness.h"
+
+namespace headrace::testing {
+namespace {
+
+// Forward and backward of the toy module, as hook calls.
+std::vector<HookCall> toy_calls(std::size_t units) {
+  std::vector<HookCall> calls;
+  const auto add = [&](HookCall::Kind kind, std::size_t unit) {
+    calls.push_back({kind, static_cast<std::uint32_t>(unit)});
+  };
+  for (std::size_t u = 0; u < units; ++u) add(HookCall::Kind::acquire, u), add(HookCall::Kind::release, u);
+  for (std::size_t u = units; u-- > 0;) {
+    add(HookCall::Kind::acquire, u);
+    add(HookCall::Kind::gradient_buffer, u);
+    add(HookCall::Kind::release, u);
+    add(HookCall::Kind::gradients_ready, u);
+  }
+  return calls;
+}
+
+PlanRequest request_for(const EngineRun& run) {
+  return {.units = run.units,
+          .model_memory = {},
+          .model_memory_with_recompute = {},
+          .hook_calls = toy_calls(run.units.size()),
+          .engine = run.options,
+          .world_size = run.world_size};
+}
+
+class PlanAgainstReality : public ::testing::TestWithParam<int> {};
+
+TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
+  for (const Combination& combination : legal_combinations(true))
+    for (const int accumulation : {1, 3}) {
+      const TemporaryFolder folder;
+      EngineRun run{.options = with({}, combination), .world_size = GetParam(), .steps = 2};
+      run.options.accumulation = accumulation;
+      run.options.swap_block_bytes = 12 * 8192;
+      if (combination.optimizer == Tier::nvme) run.options.swap_directory = folder.path();
+      TagBytes device_peak, host_peak;
+      std::mutex mutex;
+      run.inspect = [&](int, Engine& engine, Device&) {
+        const std::lock_guard lock(mutex);
+        for (std::size_t t = 0; t < memory_tag_count; ++t) {
+          device_peak.bytes[t] = std::max(device_peak.bytes[t], engine.device_budget().peak().bytes[t]);
+          host_peak.bytes[t] = std::max(host_peak.bytes[t], engine.host_budget().peak().bytes[t]);
+        }
+      };
+      run_engine(run);
+      const MemoryPlan plan = plan_memory(request_for(run));
+      for (std::size_t t = 0; t < memory_tag_count; ++t) {
+        const auto tag = static_cast<MemoryTag>(t);
+        EXPECT_EQ(plan.device[tag], device_peak[tag]) << describe(combination) << " device " << name_of(tag);
+        EXPECT_EQ(plan.host[tag], host_peak[tag]) << describe(combination) << " host " << name_of(tag);
+      }
+    }
+}
+
+TEST_P(PlanAgainstReality, communicated_bytes_of_a_step_are_the_planned_bytes) {
+  for (const Combination& combination : legal_combinations(false))
+    for (const std::uint32_t prefetch : {0u, 1u, 3u}) {
+      EngineRun run{.options = with({}, combination), .world_size = GetParam()};
+      run.options.prefetch_units = prefetch;
+      run.options.retain_adjacent = prefetch == 1;
+      run.options.accumulation = prefetch == 3 ? 2 : 1;
+      TrafficCounters measured[3];
+      std::mutex mutex;
+      run.inspect = [&](int, Engine& engine, Device&) {
+        const std::lock_guard lock(mutex);
+        const TrafficCounters counters = engine.counters().traffic;
+        measured[run.steps].all_gather_bytes += counters.all_gather_bytes;
+        measured[run.steps].reduce_scatter_bytes += counters.reduce_scatter_bytes;
+      };
+      for (run.steps = 0; run.steps <= 2; ++run.steps) run_engine(run);
+      for (const int step : {1, 2}) {
+        const TrafficCounters planned = plan_traffic(request_for(run), step == 1);
+        EXPECT_EQ(measured[step].all_gather_bytes - measured[step - 1].all_gather_bytes,
+                  planned.all_gather_bytes)
+            << describe(combination) << " step " << step << " prefetch " << prefetch;
+        EXPECT_EQ(measured[step].reduce_scatter_bytes - measured[step - 1].reduce_scatter_bytes,
+                  planned.reduce_scatter_bytes)
+            << describe(combination) << " step " << step;
+      }
+    }
+}
+
+// DESIGN section 6: (n+1)P(N-1)/N elements per rank at stages 0-2, 3nP(N-1)/N at stage 3 without retention.
+TEST_P(PlanAgainstReality, planned_communication_is_the_formula_of_the_paper) {
+  const auto ranks = static_cast<std::uint64_t>(GetParam());
+  EngineRun run{.options = {}, .world_size = GetParam()};
+  run.units = {{"a", {{.name = "a", .shape = {64, 100}}}}, {"b", {{.name = "b", .shape = {64, 333}}}}};
+  const std::uint64_t numel = 64 * 433;
+  for (const int stage : {0, 1, 2, 3})
+    for (const std::uint64_t n : {1u, 3u}) {
+      run.options.stage = stage;
+      run.options.accumulation = static_cast<int>(n);
+      run.options.retain_adjacent = false;
+      const TrafficCounters planned = plan_traffic(request_for(run), false);
+      const std::uint64_t elements =
+          (planned.all_gather_bytes + planned.reduce_scatter_bytes) / 2;  // bf16, all ranks
+      EXPECT_EQ(elements, (stage < 3 ? n + 1 : 3 * n) * numel * (ranks - 1))
+          << "stage " << stage << " n " << n;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PlanAgainstReality, ::testing::Values(1, 2, 3, 4));
+
+}  // namespace
+}  // namespace headrace::testing

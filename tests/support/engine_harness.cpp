@@ -1,0 +1,95 @@
+#include "tests/support/engine_harness.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace headrace::testing {
+
+TemporaryFolder::TemporaryFolder() {
+  static std::atomic<int> counter{0};
+  path_ = std::filesystem::temp_directory_path() / fmt::format("headrace-test-{}-{}", ::getpid(), counter++);
+  std::filesystem::create_directories(path_);
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+namespace {
+
+EngineRunResult run_rank(const EngineRun& run, int rank, Device& device, Communicator& communicator) {
+  EngineOptions options = run.options;
+  if (!options.swap_directory.empty()) options.swap_directory += fmt::format("/rank-{:05}", rank);
+  const auto kernels = make_cpu_kernels(device);
+  const auto io = options.optimizer_tier == Tier::nvme ? make_thread_engine({}) : nullptr;
+  Engine engine(device, *kernels, communicator, io.get(), options);
+  ToyModule module{.specs = run.units, .units = {}, .dtype = options.dtype, .silent = {}};
+  module.attach(engine);
+  EngineRunResult result;
+  result.state.rng_state = options.seed;
+  if (run.resume)
+    result.state = engine.resume();
+  else
+    engine.initialise();
+  const auto per_micro_batch = static_cast<std::uint64_t>(run.world_size);
+  for (int s = 0; s < run.steps; ++s) {
+    const std::uint64_t iteration = result.state.iteration++;
+    if (run.before_step) run.before_step(rank, iteration, module);
+    for (int m = 0; m < options.accumulation; ++m) {
+      const std::uint64_t sample = result.state.data_position + static_cast<std::uint64_t>(rank);
+      module.run(engine, device, static_cast<int>(sample), iteration);
+      result.state.data_position += per_micro_batch;
+    }
+    result.steps.push_back(engine.step(run.learning_rate, result.state));
+  }
+  result.hash = engine.state_hash(result.state);
+  if (run.inspect) run.inspect(rank, engine, device);
+  return result;
+}
+
+}  // namespace
+
+EngineRunResult run_engine(const EngineRun& run) {
+  EngineRunResult first;
+  if (!run.options.swap_directory.empty()) std::filesystem::create_directories(run.options.swap_directory);
+  run_ranks(run.world_size, [&](int rank, const std::shared_ptr<ThreadHub>& hub) {
+    const auto device = make_cpu_device(run.device);
+    const auto communicator = run.world_size == 1 ? make_single_communicator(*device)
+                                                  : make_thread_communicator(hub, *device, rank);
+    EngineRunResult result = run_rank(run, rank, *device, *communicator);
+    if (rank == 0) first = std::move(result);
+  });
+  return first;
+}
+
+std::vector<Combination> legal_combinations(bool nvme) {
+  std::vector<Combination> all;
+  for (int stage = 0; stage <= 3; ++stage)
+    for (const Tier optimizer : {Tier::device, Tier::host, Tier::nvme})
+      for (const Tier gradients : {Tier::device, Tier::host})
+        for (const Tier parameters : {Tier::device, Tier::host}) {
+          if (optimizer == Tier::nvme && !nvme) continue;
+          if (gradients != Tier::device && stage < 2) continue;
+          if (parameters != Tier::device && stage < 3) continue;
+          all.push_back({stage, optimizer, gradients, parameters});
+        }
+  return all;
+}
+
+std::string describe(const Combination& c) {
+  return fmt::format("stage {} optimizer {} gradients {} parameters {}", c.stage, name_of(c.optimizer),
+                     name_of(c.gradients), name_of(c.parameters));
+}
+
+EngineOptions with(EngineOptions options, const Combination& c) {
+  options.stage = c.stage;
+  options.optimizer_tier = c.optimizer;
+  options.gradient_tier = c.gradients;
+  options.parameter_tier = c.parameters;
+  return options;
+}
+
+}  // namespace headrace::testing

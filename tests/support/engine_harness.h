@@ -1,0 +1,61 @@
+// Builds an engine over the CPU device for tests and runs toy steps on it: one place that knows how the parts
+// fit together.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "headrace/engine.h"
+#include "tests/support/thread_communicator.h"
+#include "tests/support/toy_module.h"
+
+namespace headrace::testing {
+
+// A folder of its own, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct EngineRun {
+  EngineOptions options;
+  int world_size = 1;
+  int steps = 5;
+  double learning_rate = 1e-2;
+  CpuDeviceOptions device{.memory_bytes = 64 << 20, .compute_threads = 1};
+  std::vector<UnitSpec> units = awkward_units();
+  std::function<void(int rank, std::uint64_t step, ToyModule& module)> before_step =
+      {};  // changes the module
+  // At the end, on every rank; the place for looking inside.
+  std::function<void(int rank, Engine& engine, Device& device)> inspect = {};
+  bool resume = false;
+};
+
+struct EngineRunResult {
+  std::uint64_t hash = 0;
+  std::vector<StepResult> steps;
+  TrainingState state;
+};
+
+// Runs `world_size` ranks as threads; the result is rank 0's.
+EngineRunResult run_engine(const EngineRun& run);
+
+// Every legal combination of stage and tiers; optimizer on NVMe only when `nvme`.
+struct Combination {
+  int stage;
+  Tier optimizer, gradients, parameters;
+};
+std::vector<Combination> legal_combinations(bool nvme);
+std::string describe(const Combination& combination);
+EngineOptions with(EngineOptions options, const Combination& combination);
+
+}  // namespace headrace::testing

@@ -1,0 +1,104 @@
+#include "headrace/planner.h"
+
+#include <gtest/gtest.h>
+
+#include "headrace/errors.h"
+
+namespace headrace {
+namespace {
+
+using namespace literals;
+
+// One unit of `numel` parameters, no activations: the ledger of the papers.
+PlanRequest bare_model(std::int64_t numel, int stage, int world_size) {
+  PlanRequest request;
+  request.units = {{"all", {{.name = "w", .shape = {numel}}}}};
+  request.engine.stage = stage;
+  request.engine.bucket_bytes = 1;
+  request.world_size = world_size;
+  return request;
+}
+
+Bytes state_bytes(const MemoryPlan& plan) {
+  return plan.device[MemoryTag::parameters] + plan.device[MemoryTag::gradients] +
+         plan.device[MemoryTag::optimizer];
+}
+
+// REFERENCE section 1, the published row: 7.5e9 parameters on 64 ranks.
+TEST(MemoryPlan, gives_the_published_bytes_of_each_stage) {
+  const double expected_gb[] = {120, 31.4, 16.6, 1.88};
+  for (int stage = 0; stage <= 3; ++stage) {
+    const double gb =
+        static_cast<double>(state_bytes(plan_memory(bare_model(7'500'000'000, stage, 64)))) / 1e9;
+    EXPECT_NEAR(gb, expected_gb[stage], expected_gb[stage] * 0.003) << "stage " << stage;
+  }
+}
+
+TEST(MemoryPlan, follows_the_formula_for_every_world_size) {
+  for (const int n : {1, 2, 3, 4, 16, 256}) {
+    const double p = 100'000'000;
+    const double expected[] = {16 * p, 4 * p + 12 * p / n, 2 * p + 14 * p / n, 16 * p / n};
+    for (int stage = 0; stage <= 3; ++stage) {
+      const auto bytes = static_cast<double>(state_bytes(plan_memory(bare_model(100'000'000, stage, n))));
+      EXPECT_NEAR(bytes, expected[stage], expected[stage] * 0.02) << "stage " << stage << " ranks " << n;
+    }
+  }
+}
+
+TEST(Advice, names_the_smallest_change_and_the_limit_that_would_do) {
+  PlanRequest request = bare_model(10'000'000, 0, 1);
+  request.device_limit = 64_MiB;
+  request.host_limit = 1_GiB;
+  const std::string advice = smallest_change_that_fits(request);
+  EXPECT_NE(advice.find("--offload-optimizer cpu"), std::string::npos) << advice;
+  EXPECT_NE(advice.find("--device-memory"), std::string::npos) << advice;
+  request.engine.optimizer_tier = Tier::host;
+  EXPECT_EQ(smallest_change_that_fits(request), "");
+}
+
+TEST(Advice, that_is_followed_fits) {
+  PlanRequest request = bare_model(10'000'000, 3, 1);
+  request.device_limit = 48_MiB;
+  request.host_limit = 100_MiB;
+  const std::string advice = smallest_change_that_fits(request);
+  ASSERT_NE(advice.find("--offload-optimizer nvme"), std::string::npos) << advice;
+  request.engine.optimizer_tier = Tier::nvme;
+  EXPECT_TRUE(plan_memory(request).fits());
+}
+
+TEST(Advice, raises_the_limit_to_what_fits_exactly_when_nothing_else_helps) {
+  PlanRequest request = bare_model(10'000'000, 3, 1);
+  request.engine.optimizer_tier = Tier::nvme;
+  request.engine.gradient_tier = request.engine.parameter_tier = Tier::host;
+  request.device_limit = 1_MiB;
+  request.host_limit = 1_MiB;
+  const std::string advice = smallest_change_that_fits(request);
+  const auto value_after = [&](std::string_view flag) {
+    const auto at = advice.find(flag);
+    return at == std::string::npos ? Bytes{0} : std::stoull(advice.substr(at + flag.size() + 1)) * 1_MiB;
+  };
+  request.device_limit = value_after("--device-memory");
+  request.host_limit = value_after("--host-memory");
+  EXPECT_TRUE(plan_memory(request).fits()) << advice;
+}
+
+TEST(SmallestStage, is_the_first_that_fits) {
+  PlanRequest request = bare_model(100'000'000, 0, 4);
+  request.device_limit = 950'000'000;
+  EXPECT_EQ(smallest_stage_that_fits(request), 1);
+  request.device_limit = 750'000'000;
+  EXPECT_EQ(smallest_stage_that_fits(request), 2);
+  request.device_limit = 1;
+  EXPECT_EQ(smallest_stage_that_fits(request), std::nullopt);
+}
+
+TEST(LedgerTable, shows_every_tag_the_totals_and_what_is_missing) {
+  PlanRequest request = bare_model(10'000'000, 0, 2);
+  request.device_limit = 64_MiB;
+  const std::string table = ledger_table(plan_memory(request));
+  for (const char* word : {"parameters", "gradients", "optimizer", "total", "limit", "over", "all 2 ranks"})
+    EXPECT_NE(table.find(word), std::string::npos) << table;
+}
+
+}  // namespace
+}  // namespace headrace
