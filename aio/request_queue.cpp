@@ -1,0 +1,76 @@
+#include "aio/request_queue.h"
+
+namespace headrace::aio {
+
+void RequestQueue::add(std::shared_ptr<Operation> operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    operation->queued = true;
+    operations_of(operation->direction).push_back(std::move(operation));
+  }
+  ready_.notify_all();  // one operation is many requests
+}
+
+std::optional<Request> RequestQueue::try_next() {
+  const std::lock_guard lock(mutex_);
+  return next_locked();
+}
+
+std::optional<Request> RequestQueue::wait_next() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (auto request = next_locked()) return request;
+    if (closed_) return std::nullopt;
+    ready_.wait(lock);
+  }
+}
+
+bool RequestQueue::complete(const Request& request, std::int64_t result) {
+  Operation& operation = *request.operation;
+  bool resumed = false, ended = false;
+  {
+    const std::lock_guard lock(mutex_);
+    operation.transfer.complete(request.piece, result);
+    ended = operation.transfer.done();
+    if (!ended && !operation.queued) {  // it may have something to resume: ahead of younger operations
+      operation.queued = resumed = true;
+      operations_of(operation.direction).push_front(request.operation);
+    }
+  }
+  if (resumed) ready_.notify_one();
+  return ended;
+}
+
+void RequestQueue::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  ready_.notify_all();
+}
+
+std::optional<Request> RequestQueue::next_locked() {
+  if (reads_in_a_row_ >= max_reads_in_a_row) {
+    reads_in_a_row_ = 0;
+    if (auto write = next_of(writes_)) return write;
+  }
+  if (auto read = next_of(reads_)) {
+    ++reads_in_a_row_;
+    return read;
+  }
+  reads_in_a_row_ = 0;
+  return next_of(writes_);
+}
+
+// An operation with nothing to issue leaves the queue; complete() brings it back if it has to be resumed.
+std::optional<Request> RequestQueue::next_of(Operations& operations) {
+  while (!operations.empty()) {
+    Operation& operation = *operations.front();
+    if (const auto piece = operation.transfer.next()) return Request{operations.front(), *piece};
+    operation.queued = false;
+    operations.pop_front();
+  }
+  return std::nullopt;
+}
+
+}  // namespace headrace::aio

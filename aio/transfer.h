@@ -1,0 +1,60 @@
+// One transfer cut into requests: splits, resumes, retries and sums up. Pure arithmetic, shared by the
+// engines: no system calls, no locks (the owner serialises calls).
+//
+//   while (auto piece = transfer.next()) issue(*piece);      transfer.complete(piece, result);
+//   transfer.done()
+//
+// Rules: a short result is resumed at the last multiple of the file's alignment; EINTR is retried without
+// limit and EAGAIN `max_again` times; a result of zero bytes, or the same partial block twice, is the end of
+// the file (EIO); any other errno ends the transfer: nothing more is handed out, what is in flight is waited
+// for.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "headrace/io_engine.h"
+
+namespace headrace::aio {
+
+// Part of a transfer, counted from its start.
+struct Piece {
+  Bytes begin = 0, bytes = 0;
+  std::uint32_t again = 0;  // times the kernel has answered EAGAIN
+  bool partial = false;     // the last answer was less than one aligned block
+};
+
+class Transfer {
+ public:
+  static constexpr std::uint32_t max_again = 1000;
+  static constexpr Bytes max_piece_bytes = Bytes{1} << 30;  // one system call moves at most 2 GiB - 4 KiB
+
+  // Pieces have piece_bytes rounded down to `alignment` (never below one aligned block).
+  Transfer(Bytes bytes, Bytes piece_bytes, Bytes alignment);
+
+  // What to issue next. Empty when nothing can be issued now; a later complete() may change that.
+  std::optional<Piece> next();
+  // `result` is what the system call answered: a count of bytes or a negated errno value.
+  void complete(const Piece& piece, std::int64_t result);
+  // Nothing is in flight and nothing will be issued.
+  bool done() const;
+  // Once done: all bytes, or the bytes known to be good at the start and the errno of what follows them.
+  IoResult result() const;
+
+ private:
+  void resume(const Piece& piece, Bytes progress);
+  void retry_partial(Piece piece, Bytes available);
+  void retry_again(Piece piece);
+  void fail(Bytes at, int code);
+
+  Bytes bytes_, piece_bytes_, alignment_;
+  Bytes next_ = 0;               // start of what was never handed out
+  std::vector<Piece> returned_;  // to be issued again
+  std::uint32_t in_flight_ = 0;
+  Bytes failed_at_ = std::numeric_limits<Bytes>::max();
+  int code_ = 0;
+};
+
+}  // namespace headrace::aio
