@@ -81,33 +81,57 @@ void adam_typed(const AdamBlock& block, const AdamConstants& constants) {
       });
 }
 
-template <class V, class Gradient, class Low>
-void adam_decay(const AdamBlock& block, const AdamConstants& constants) {
-  if (constants.coupled_decay != 0.0f) {
-    adam_typed<V, Gradient, Low, true>(block, constants);
+// Calls body<Gradient, Low>() with the element types of the block.
+template <class Body>
+[[gnu::always_inline]] inline void with_types(const AdamBlock& block, Body&& body) {
+  const auto with_low = [&]<class Gradient>() __attribute__((always_inline)) {
+    if (block.low_precision == nullptr) {
+      body.template operator()<Gradient, void>();
+    } else if (block.low_precision_dtype == DType::bf16) {
+      body.template operator()<Gradient, bf16>();
+    } else {
+      body.template operator()<Gradient, float>();
+    }
+  };
+  if (block.gradient_dtype == DType::bf16) {
+    with_low.template operator()<bf16>();
   } else {
-    adam_typed<V, Gradient, Low, false>(block, constants);
-  }
-}
-
-template <class V, class Gradient>
-void adam_low(const AdamBlock& block, const AdamConstants& constants) {
-  if (block.low_precision == nullptr) {
-    adam_decay<V, Gradient, void>(block, constants);
-  } else if (block.low_precision_dtype == DType::bf16) {
-    adam_decay<V, Gradient, bf16>(block, constants);
-  } else {
-    adam_decay<V, Gradient, float>(block, constants);
+    with_low.template operator()<float>();
   }
 }
 
 template <class V>
 void adam(const AdamBlock& block, const AdamConstants& constants) {
-  if (block.gradient_dtype == DType::bf16) {
-    adam_low<V, bf16>(block, constants);
-  } else {
-    adam_low<V, float>(block, constants);
-  }
+  with_types(
+      block, [&]<class Gradient, class Low>() __attribute__((always_inline)) {
+        if (constants.coupled_decay != 0.0f) {
+          adam_typed<V, Gradient, Low, true>(block, constants);
+        } else {
+          adam_typed<V, Gradient, Low, false>(block, constants);
+        }
+      });
+}
+
+template <class V, class Gradient, class Low>
+void adam_ceiling_typed(const AdamBlock& block) {
+  const auto* const gradient = static_cast<const Gradient*>(block.gradient);
+  auto* const low = static_cast<Low*>(block.low_precision);
+  for_each_vector<V>(
+      0, block.numel, [&](std::uint64_t i, auto extent) __attribute__((always_inline)) {
+        const auto g = V::load(gradient + i, extent);
+        const auto p = V::add(V::load(block.master + i, extent), g);
+        V::store(block.exp_avg + i, V::add(V::load(block.exp_avg + i, extent), g), extent);
+        V::store(block.exp_avg_sq + i, V::add(V::load(block.exp_avg_sq + i, extent), g), extent);
+        V::store(block.master + i, p, extent);
+        if constexpr (!std::is_void_v<Low>) V::store(low + i, p, extent);
+      });
+}
+
+template <class V>
+void adam_ceiling(const AdamBlock& block) {
+  with_types(
+      block, [&]<class Gradient, class Low>()
+                 __attribute__((always_inline)) { adam_ceiling_typed<V, Gradient, Low>(block); });
 }
 
 // ---- Sums over ranks
@@ -230,7 +254,7 @@ void round_to(const float* high, void* low, DType dtype, std::uint64_t numel) {
 }
 
 template <class V>
-constexpr KernelTable table_of = {adam<V>, sum_slices<V>, round_and_norm<V>, round_to<V>};
+constexpr KernelTable table_of = {adam<V>, adam_ceiling<V>, sum_slices<V>, round_and_norm<V>, round_to<V>};
 
 }  // namespace
 }  // namespace headrace

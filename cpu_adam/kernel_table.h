@@ -10,6 +10,9 @@ namespace headrace {
 
 struct KernelTable {
   void (*adam)(const AdamBlock& block, const AdamConstants& constants);
+  // The loads and stores of `adam` with one addition each: what memory allows, for benchmarks. Its values
+  // mean nothing.
+  void (*adam_ceiling)(const AdamBlock& block);
   void (*sum_slices)(const void* const* slices, std::uint64_t slice_count, DType dtype, std::uint64_t numel,
                      float* sum, bool accumulate);
   void (*round_and_norm)(const float* sum, void* rounded, DType dtype, std::uint64_t numel, double* partials);

@@ -1,5 +1,7 @@
 #include <cstddef>
+#include <type_traits>
 
+#include "cpu_adam/adam_pieces.h"
 #include "cpu_adam/kernel_table.h"
 #include "headrace/adam.h"
 #include "headrace/cpu_pool.h"
@@ -31,12 +33,15 @@ AdamBlock part_of(const AdamBlock& block, std::uint64_t begin, std::uint64_t end
 
 }  // namespace
 
+void for_each_piece(const AdamBlock& block, const std::function<void(const AdamBlock& piece)>& body) {
+  parallel_ranges(block.numel, update_grain_numel,
+                  [&](std::uint64_t begin, std::uint64_t end) { body(part_of(block, begin, end)); });
+}
+
 void adam_update_parallel(const AdamBlock& block, const AdamArguments& arguments) {
   const KernelTable& kernels = kernels_of(best_isa());
   const AdamConstants constants = constants_of(arguments);
-  parallel_ranges(block.numel, update_grain_numel, [&](std::uint64_t begin, std::uint64_t end) {
-    kernels.adam(part_of(block, begin, end), constants);
-  });
+  for_each_piece(block, [&](const AdamBlock& piece) { kernels.adam(piece, constants); });
 }
 
 }  // namespace headrace
