@@ -1,5 +1,8 @@
 #include "aio/uring.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -42,8 +45,10 @@ Uring::~Uring() {
 
 void Uring::attach_to_this_thread() {
   if (!starts_disabled_) return;
-  const int result = io_uring_enable_rings(&ring_);
-  HEADRACE_CHECK(result == 0, "io_uring_enable_rings: {}", std::strerror(-result));
+  // liburing 2.3 declares io_uring_enable_rings and does not export it.
+  const auto result =
+      ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  HEADRACE_CHECK(result == 0, "io_uring_register(ENABLE_RINGS): {}", std::strerror(errno));
 }
 
 io_uring_sqe* Uring::next_sqe() {
