@@ -13,9 +13,9 @@ namespace headrace {
 using Environment = std::function<const char*(const char* name)>;
 
 struct CpuLimits {
-  int host_cpus = 1;                 // that this container may use, whatever mask the launcher gave this rank
-  int affinity_cpus = 1;             // in this process's affinity mask
-  std::optional<double> quota_cpus;  // cgroup CPU time per wall-clock time
+  int host_cpus = 1;      // that this container may use, whatever mask the launcher gave this rank
+  int affinity_cpus = 1;  // in this process's affinity mask
+  std::optional<double> quota_cpus = std::nullopt;  // cgroup CPU time per wall-clock time
   int local_ranks = 1;
   bool bound_by_launcher = false;  // the mask is already this rank's part of the host
 };
