@@ -1,7 +1,5 @@
 #include "swap/extent_map.h"
 
-#include <algorithm>
-
 #include "headrace/errors.h"
 
 namespace headrace::swap {
@@ -20,13 +18,6 @@ ExtentMap::ExtentMap(const std::vector<SwapBlock>& blocks, Bytes alignment, Dura
     region_bytes_ += round_up(block.bytes, alignment);
     starts_.push_back(region_bytes_);
   }
-}
-
-Bytes ExtentMap::largest_extent_bytes() const {
-  Bytes largest = 0;
-  for (std::uint32_t block = 0; block + 1 < starts_.size(); ++block)
-    largest = std::max(largest, extent_bytes(block));
-  return largest;
 }
 
 bool ExtentMap::is_extent_of(std::uint32_t block, std::uint64_t candidate) const {

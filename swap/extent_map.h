@@ -31,7 +31,6 @@ class ExtentMap {
   ExtentMap(const std::vector<SwapBlock>& blocks, Bytes alignment, Durability durability);
   Bytes file_bytes() const { return region_bytes_ * copies_; }
   Bytes extent_bytes(std::uint32_t block) const { return starts_[block + 1] - starts_[block]; }
-  Bytes largest_extent_bytes() const;
   std::uint64_t offset(std::uint32_t block, std::uint32_t copy) const {
     return copy * region_bytes_ + starts_[block];
   }

@@ -120,19 +120,18 @@ void check_journal_header(std::span<const std::byte> file, const std::string& pa
                     path, header.store_id, header.blocks, description_name, store_id, blocks));
 }
 
-template <class Header>
-void append_bytes(std::vector<std::byte>& out, const Header& value) {
-  const auto bytes = std::as_bytes(std::span(&value, 1));
-  out.insert(out.end(), bytes.begin(), bytes.end());
+void append(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
+  const std::size_t end = out.size();
+  out.resize(end + bytes);
+  if (bytes > 0) std::memcpy(out.data() + end, data, bytes);
 }
 
 std::vector<std::byte> encode_record(RecordHeader header, std::span<const std::byte> body) {
   header.body_crc = crc32c(body);
   header.crc = header_crc(header);
   std::vector<std::byte> out;
-  out.reserve(sizeof(header) + body.size());
-  append_bytes(out, header);
-  out.insert(out.end(), body.begin(), body.end());
+  append(out, &header, sizeof(header));
+  append(out, body.data(), body.size());
   return out;
 }
 
@@ -144,7 +143,7 @@ std::vector<std::byte> encode_journal_header(std::uint64_t store_id, std::uint32
   header.store_id = store_id;
   header.crc = header_crc(header);
   std::vector<std::byte> out;
-  append_bytes(out, header);
+  append(out, &header, sizeof(header));
   return out;
 }
 
@@ -153,10 +152,11 @@ std::vector<std::byte> encode_commit(const CommitRecord& record) {
   HEADRACE_CHECK(metadata.size() <= UINT32_MAX, "metadata of a commit has {} bytes", metadata.size());
   std::vector<std::byte> body;
   body.reserve(body_bytes(record.table.size(), metadata.size()));
-  for (const ExtentEntry& entry : record.table)
-    append_bytes(body, TableEntry{entry.offset, entry.generation, entry.crc32c, 0});
-  const auto text = std::as_bytes(std::span(metadata));
-  body.insert(body.end(), text.begin(), text.end());
+  for (const ExtentEntry& entry : record.table) {
+    const TableEntry stored{entry.offset, entry.generation, entry.crc32c, 0};
+    append(body, &stored, sizeof(stored));
+  }
+  append(body, metadata.data(), metadata.size());
   body.resize(round_up(body.size(), record_alignment));
 
   RecordHeader header;

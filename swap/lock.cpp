@@ -149,6 +149,7 @@ StoreLock::StoreLock(std::string path, Fd fd, SwapOwner previous)
 StoreLock StoreLock::acquire(const std::string& directory) {
   const std::string path = join(directory, lock_name);
   const FolderGuard guard(directory);
+  SwapOwner reclaimed;
   for (;;) {
     Fd fd = open_lock_file(path);
     const bool held = ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0;
@@ -157,6 +158,7 @@ StoreLock StoreLock::acquire(const std::string& directory) {
     const SwapOwner owner = parse_owner(text_of(read_file(path)));
     if (held && owner.state == SwapOwner::State::dead) {
       remove_file(path);  // only a forked child of the dead owner still holds it
+      reclaimed = owner;
       continue;
     }
     if (held)
@@ -169,7 +171,7 @@ StoreLock StoreLock::acquire(const std::string& directory) {
     const std::string text = own_text();
     truncate_file(fd.get(), path, 0);
     write_at(fd.get(), path, 0, std::as_bytes(std::span(text)));
-    return {path, std::move(fd), owner};
+    return {path, std::move(fd), reclaimed.pid != 0 ? reclaimed : owner};
   }
 }
 

@@ -17,7 +17,7 @@ namespace {
 class ScratchBuffer {
  public:
   ScratchBuffer(Bytes alignment, Bytes bytes)
-      : memory_(static_cast<std::byte*>(std::aligned_alloc(alignment, round_up(bytes, alignment)))),
+      : memory_(static_cast<std::byte*>(std::aligned_alloc(alignment, round_up(bytes + 1, alignment)))),
         bytes_(bytes) {
     if (memory_ == nullptr) throw std::bad_alloc();
   }
@@ -210,14 +210,17 @@ void VersionedStore::position_at(std::uint64_t step) {
 
 // Reads and checks the extents of a commit that the newest one does not share.
 void VersionedStore::check_whole(const CommitRecord& record) {
+  std::vector<BlockIndex> own;
+  Bytes largest = 0;
+  for (BlockIndex block = 0; block < blocks().size(); ++block)
+    if (record.table[block].generation > 0 && record.table[block] != parts_.history.newest->table[block]) {
+      own.push_back(block);
+      largest = std::max(largest, parts_.map.extent_bytes(block));
+    }
   const ScratchBuffer buffer(
-      std::max<Bytes>(default_extent_alignment, parts_.extents->file.memory_alignment()),
-      parts_.map.largest_extent_bytes());
-  for (BlockIndex block = 0; block < blocks().size(); ++block) {
-    const ExtentEntry& entry = record.table[block];
-    if (entry.generation > 0 && entry != parts_.history.newest->table[block])
-      submit(IoDirection::read, block, entry, buffer.lease())->check();
-  }
+      std::max<Bytes>(default_extent_alignment, parts_.extents->file.memory_alignment()), largest);
+  for (const BlockIndex block : own)
+    submit(IoDirection::read, block, record.table[block], buffer.lease())->check();
 }
 
 std::optional<SwapStore::Extent> VersionedStore::extent(BlockIndex block) const {

@@ -1,10 +1,10 @@
 #include "headrace/state_hash.h"
 
-#include <immintrin.h>
 #include <xxhash.h>
 
 #include <bit>
 #include <cstddef>
+#include <cstring>
 
 namespace headrace {
 namespace {
@@ -17,36 +17,39 @@ std::uint64_t hash_scalar(std::uint64_t key, std::uint64_t first, std::span<cons
   return sum;
 }
 
-__attribute__((target("avx512f,avx512dq"))) inline __m512i splitmix64_x8(__m512i x) {
-  x = _mm512_add_epi64(x, _mm512_set1_epi64(static_cast<long long>(golden_gamma)));
-  x = _mm512_mullo_epi64(_mm512_xor_si512(x, _mm512_srli_epi64(x, 30)),
-                         _mm512_set1_epi64(static_cast<long long>(0xBF58476D1CE4E5B9ull)));
-  x = _mm512_mullo_epi64(_mm512_xor_si512(x, _mm512_srli_epi64(x, 27)),
-                         _mm512_set1_epi64(static_cast<long long>(0x94D049BB133111EBull)));
-  return _mm512_xor_si512(x, _mm512_srli_epi64(x, 31));
+using U64x8 = std::uint64_t __attribute__((vector_size(64)));
+using U32x8 = std::uint32_t __attribute__((vector_size(32)));
+
+__attribute__((target("avx512f,avx512dq"), always_inline)) inline void splitmix64_x8(U64x8& x) {
+  x += golden_gamma;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  x ^= x >> 31;
 }
 
 // Two vectors a turn: the multiplications have a long latency and no dependence on one another.
 __attribute__((target("avx512f,avx512dq"))) std::uint64_t hash_avx512(std::uint64_t key, std::uint64_t first,
                                                                       std::span<const float> values) {
   constexpr std::size_t lanes = 8;
-  const auto position_of = [&](std::size_t j) { return static_cast<long long>(key + first + j); };
-  const __m512i ascending = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
-  __m512i sum_a = _mm512_setzero_si512(), sum_b = sum_a;
+  constexpr U64x8 ascending = {0, 1, 2, 3, 4, 5, 6, 7};
+  U64x8 sum_a = {}, sum_b = {};
   std::size_t j = 0;
   for (; j + 2 * lanes <= values.size(); j += 2 * lanes) {
-    const auto* bits = reinterpret_cast<const __m256i*>(values.data() + j);
-    const __m512i a = _mm512_cvtepu32_epi64(_mm256_loadu_si256(bits));
-    const __m512i b = _mm512_cvtepu32_epi64(_mm256_loadu_si256(bits + 1));
-    const __m512i position_a = _mm512_add_epi64(_mm512_set1_epi64(position_of(j)), ascending);
-    const __m512i position_b = _mm512_add_epi64(_mm512_set1_epi64(position_of(j + lanes)), ascending);
-    sum_a = _mm512_add_epi64(sum_a, splitmix64_x8(_mm512_xor_si512(splitmix64_x8(position_a), a)));
-    sum_b = _mm512_add_epi64(sum_b, splitmix64_x8(_mm512_xor_si512(splitmix64_x8(position_b), b)));
+    U32x8 bits_a, bits_b;
+    std::memcpy(&bits_a, values.data() + j, sizeof(bits_a));
+    std::memcpy(&bits_b, values.data() + j + lanes, sizeof(bits_b));
+    U64x8 a = ascending + (key + first + j), b = a + lanes;
+    splitmix64_x8(a);
+    splitmix64_x8(b);
+    a ^= __builtin_convertvector(bits_a, U64x8);
+    b ^= __builtin_convertvector(bits_b, U64x8);
+    splitmix64_x8(a);
+    splitmix64_x8(b);
+    sum_a += a;
+    sum_b += b;
   }
-  alignas(64) std::uint64_t parts[lanes];
-  _mm512_store_si512(parts, _mm512_add_epi64(sum_a, sum_b));
   std::uint64_t sum = hash_scalar(key, first + j, values.subspan(j));
-  for (const std::uint64_t part : parts) sum += part;
+  for (std::size_t lane = 0; lane < lanes; ++lane) sum += sum_a[lane] + sum_b[lane];
   return sum;
 }
 

@@ -1,0 +1,159 @@
+#include "tests/unit/swap/syscall_hook.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+
+#include "tests/unit/swap/store_fixture.h"
+
+namespace headrace::testing {
+namespace {
+
+std::mutex hook_mutex;
+std::string hooked_folder;
+SyscallHook::Before hooked;
+
+template <class Function>
+Function next(const char* name) {
+  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
+}
+
+std::string path_of(int fd) {
+  std::array<char, 4096> buffer;
+  const ssize_t got =
+      ::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), buffer.data(), buffer.size());
+  return {buffer.data(), got > 0 ? static_cast<std::size_t>(got) : 0};
+}
+
+// errno for the call to fail with, 0 to go on.
+int ask(FileEvent event) {
+  const std::lock_guard lock(hook_mutex);
+  return hooked && event.path.starts_with(hooked_folder) ? hooked(event) : 0;
+}
+
+bool watching() {
+  const std::lock_guard lock(hook_mutex);
+  return static_cast<bool>(hooked);
+}
+
+template <class Call>
+auto pass_or_fail(FileEvent event, const Call& call) -> decltype(call()) {
+  const int code = watching() ? ask(std::move(event)) : 0;
+  if (code == 0) return call();
+  errno = code;
+  return -1;
+}
+
+std::vector<std::byte> copy_of(const void* data, std::size_t bytes) {
+  const auto* first = static_cast<const std::byte*>(data);
+  return {first, first + bytes};
+}
+
+}  // namespace
+
+SyscallHook::SyscallHook(std::string folder, Before before) {
+  const std::lock_guard lock(hook_mutex);
+  hooked_folder = std::move(folder);
+  hooked = std::move(before);
+}
+
+SyscallHook::~SyscallHook() {
+  const std::lock_guard lock(hook_mutex);
+  hooked = nullptr;
+}
+
+SyscallHook::Before failing(FileCall call, std::string suffix, int code, int skip, int times) {
+  return [=, seen = 0](const FileEvent& event) mutable {
+    if (event.call != call || !event.path.ends_with(suffix)) return 0;
+    const int index = seen++;
+    return index >= skip && index < skip + times ? code : 0;
+  };
+}
+
+}  // namespace headrace::testing
+
+using headrace::testing::FileCall;
+using headrace::testing::FileEvent;
+
+extern "C" {
+
+ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
+  static const auto real = headrace::testing::next<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
+  FileEvent event{FileCall::write, {}, static_cast<std::uint64_t>(offset), {}, {}};
+  if (headrace::testing::watching()) {
+    event.path = headrace::testing::path_of(fd);
+    event.data = headrace::testing::copy_of(data, bytes);
+  }
+  return headrace::testing::pass_or_fail(std::move(event), [&] { return real(fd, data, bytes, offset); });
+}
+
+int fdatasync(int fd) {
+  static const auto real = headrace::testing::next<int (*)(int)>("fdatasync");
+  return headrace::testing::pass_or_fail({FileCall::sync, headrace::testing::path_of(fd), 0, {}, {}},
+                                         [&] { return real(fd); });
+}
+
+int fsync(int fd) {
+  static const auto real = headrace::testing::next<int (*)(int)>("fsync");
+  return headrace::testing::pass_or_fail({FileCall::sync, headrace::testing::path_of(fd), 0, {}, {}},
+                                         [&] { return real(fd); });
+}
+
+int ftruncate(int fd, off_t bytes) noexcept {
+  static const auto real = headrace::testing::next<int (*)(int, off_t)>("ftruncate");
+  return headrace::testing::pass_or_fail(
+      {FileCall::truncate, headrace::testing::path_of(fd), static_cast<std::uint64_t>(bytes), {}, {}},
+      [&] { return real(fd, bytes); });
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+  static const auto real = headrace::testing::next<int (*)(int, int, off_t, off_t)>("fallocate");
+  const off_t new_bytes = (mode & FALLOC_FL_KEEP_SIZE) != 0 ? 0 : offset + bytes;
+  return headrace::testing::pass_or_fail(
+      {FileCall::reserve, headrace::testing::path_of(fd), static_cast<std::uint64_t>(new_bytes), {}, {}},
+      [&] { return real(fd, mode, offset, bytes); });
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static const auto real = headrace::testing::next<int (*)(const char*, const char*)>("rename");
+  return headrace::testing::pass_or_fail({FileCall::rename, from, 0, {}, to}, [&] { return real(from, to); });
+}
+
+int unlink(const char* path) noexcept {
+  static const auto real = headrace::testing::next<int (*)(const char*)>("unlink");
+  return headrace::testing::pass_or_fail({FileCall::remove, path, 0, {}, {}}, [&] { return real(path); });
+}
+
+}  // extern "C"
+
+namespace headrace::testing {
+namespace {
+
+TEST(SyscallHook, sees_every_change_of_a_store_in_order_and_passes_it_on) {
+  const TemporaryFolder folder;
+  const auto engine = make_thread_engine({});
+  const SwapStoreOptions options{folder.path("s"), Durability::step, "{}"};
+  std::vector<std::string> seen;
+  {
+    const SyscallHook hook(folder.path(), [&](const FileEvent& event) {
+      const std::string name = event.path.substr(event.path.rfind('/') + 1);
+      if (name != "lock") seen.push_back(std::to_string(static_cast<int>(event.call)) + " " + name);
+      return 0;
+    });
+    const auto store = SwapStore::create(options, blocks_of({4096}), *engine);
+    seen.clear();
+    commit_step(*store, 1);
+  }
+  EXPECT_EQ(seen,
+            (std::vector<std::string>{"0 extents.bin", "1 extents.bin", "0 journal.bin", "1 journal.bin"}));
+  EXPECT_TRUE(holds_step(*SwapStore::open(options, *engine), 1));
+}
+
+}  // namespace
+}  // namespace headrace::testing
