@@ -1,0 +1,108 @@
+// The options of a run: DeepSpeed's configuration keys and Headrace's own, from a file and from flags,
+// checked once into an immutable ResolvedOptions. Every error is a UsageError that names the key and the
+// value.
+//
+//   ConfigDraft draft;
+//   draft.read_file("run.json");             // optional; flags set later override it
+//   draft.set_flag("learning_rate", "1e-3");  // --learning-rate 1e-3
+//   ResolvedOptions options = draft.resolve(launch_info());
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/communicator.h"
+#include "headrace/engine.h"
+#include "headrace/model.h"
+
+namespace headrace {
+
+// train = micro x accumulation x world: sequences of one optimizer step, of one rank's micro-batch, ...
+struct BatchSizes {
+  std::uint64_t global = 0, micro = 0, accumulation = 0, world = 1;
+};
+
+// The learning rate as a function of the iteration alone: the same on every rank, advanced by skipped steps
+// too.
+struct ScheduleOptions {
+  enum class Decay : std::uint8_t { constant, linear, cosine };
+  // linear reaches the peak at the last warm-up step; the DeepSpeed shapes start at `start` exactly.
+  enum class Warmup : std::uint8_t { linear, deepspeed_linear, deepspeed_log };
+  Decay decay = Decay::cosine;
+  Warmup warmup = Warmup::linear;
+  double peak = 3e-4, start = 0.0, floor = 3e-5;
+  std::uint64_t warmup_steps = 0, total_steps = 100;
+};
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+enum class IoKind : std::uint8_t { automatic, io_uring, threads };
+
+struct ResolvedOptions {
+  ModelConfig model;
+  ModelOptions model_options;
+  EngineOptions engine;  // swap_directory is this rank's
+  BatchSizes batch;
+  ScheduleOptions schedule;
+
+  std::uint64_t steps = 0, seed = 0;
+  std::string data_path, eval_path;
+  std::uint64_t eval_every = 0, eval_batches = 0;
+
+  DeviceKind device = DeviceKind::cpu;
+  Bytes device_memory_bytes = 0, host_memory_bytes = 0;  // 0: no limit given
+  int threads = 0;
+  double link_bytes_per_second = 0;
+  IoKind io = IoKind::automatic;
+  std::string swap_path;
+  bool resume_swap = false;
+
+  std::string metrics_path;
+  std::uint64_t log_every = 0;
+  double timeout_seconds = 600;
+  bool quiet = false;
+  LaunchInfo launch;
+
+  std::string effective_config;    // JSON, itself a valid configuration file
+  std::vector<std::string> notes;  // what the user should know of keys that were accepted without effect
+};
+
+// One option as a flag (--like-this) and as a key of the `headrace` section (like_this).
+struct SettingInfo {
+  std::string name, group, argument;  // argument: "" for a switch
+  std::string meaning;                // one line with unit and default
+  bool training_only = false;         // has no meaning for `plan`
+};
+const std::vector<SettingInfo>& setting_infos();
+
+// Text of every key of DeepSpeed's that is known, by class: for documentation and tests.
+enum class KeyClass : std::uint8_t { works, not_available, hint };
+struct KnownKey {
+  std::string path;
+  KeyClass key_class = KeyClass::works;
+  std::string meaning;
+};
+std::vector<KnownKey> deepspeed_keys();
+
+class ConfigDraft {
+ public:
+  ConfigDraft();
+  ~ConfigDraft();
+  void read_file(const std::string& path);
+  void read_text(std::string_view json, const std::string& origin);
+  void set_flag(const std::string& name, const std::string& value);
+  ResolvedOptions resolve(const LaunchInfo& launch) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Any two give the third; one alone: accumulation 1 (the micro-batch when only that is given). 0: not given.
+BatchSizes resolve_batch(const BatchSizes& given, const std::string& world_size_source);
+
+double learning_rate(const ScheduleOptions& schedule, std::uint64_t iteration);
+
+}  // namespace headrace

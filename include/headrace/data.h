@@ -1,0 +1,61 @@
+// Text as byte tokens (0-255), read in windows: the samples of a run are a function of (seed, sample index)
+// alone, so a batch does not depend on the world size.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/bytes.h"
+
+namespace headrace {
+
+// A file, or every regular file below a folder in sorted order, as one sequence of bytes. Nothing is kept in
+// memory but the list of files. Thread-compatible: const calls may run at the same time.
+class ByteCorpus {
+ public:
+  // UsageError when the path is missing, unreadable or empty.
+  static ByteCorpus open(const std::string& path);
+  const std::string& path() const { return path_; }
+  Bytes size_bytes() const { return total_bytes_; }
+  std::size_t file_count() const { return files_.size(); }
+  // Fills `out` from `offset` on. Error naming the file when it cannot be read or has become shorter.
+  void read(std::uint64_t offset, std::span<std::uint8_t> out) const;
+
+ private:
+  struct File {
+    std::string path;
+    std::uint64_t first = 0;  // offset of its first byte in the corpus
+    Bytes bytes = 0;
+  };
+  std::string path_;
+  std::vector<File> files_;
+  Bytes total_bytes_ = 0;
+};
+
+// Where samples of `sequence` + 1 tokens start.
+class SampleWindows {
+ public:
+  // UsageError when the corpus is shorter than one window.
+  SampleWindows(const ByteCorpus& corpus, std::uint64_t sequence, std::uint64_t seed);
+  // Training: the start of sample `index`, uniform over the corpus by a counter-based hash.
+  std::uint64_t start(std::uint64_t index) const;
+  // Evaluation: sample `index` of `count`, evenly spaced.
+  std::uint64_t even_start(std::uint64_t index, std::uint64_t count) const;
+
+ private:
+  std::uint64_t positions_, key_;
+};
+
+// Rows [first, first + rows) of training samples (or of `even_count` evenly spaced ones), each sequence + 1
+// tokens.
+std::vector<std::int32_t> read_samples(const ByteCorpus& corpus, const SampleWindows& windows,
+                                       std::uint64_t sequence, std::uint64_t first, std::uint64_t rows,
+                                       std::uint64_t even_count = 0);
+
+// Entropy of the byte frequencies: what a model that knows only them would reach. Corpora above 1 GiB are
+// sampled.
+double unigram_entropy_nats(const ByteCorpus& corpus);
+
+}  // namespace headrace

@@ -1,0 +1,37 @@
+// The native trainer: plans a run, refuses what does not fit before anything is created, trains, reports.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "headrace/config.h"
+#include "headrace/planner.h"
+
+namespace headrace {
+
+// A run as the planner sees it. Allocates nothing large.
+struct RunPlan {
+  PlanRequest request;
+  MemoryPlan memory;
+  std::uint64_t parameters = 0;
+};
+RunPlan plan_run(const ResolvedOptions& options);
+
+// Throws DoesNotFit with the ledger and the smallest change that fits, when the plan is over a limit given or
+// over the memory that this machine has available.
+void require_fit(const ResolvedOptions& options, const RunPlan& plan);
+
+// Bytes that the device's arena gets: the limit, or what the plan needs when none is given.
+Bytes device_arena_bytes(const ResolvedOptions& options, const RunPlan& plan);
+
+// Trains to the end or until a signal asks to stop. Results go to stdout, progress to stderr. Returns the
+// exit status: 0, or 130 after a stop. Errors are exceptions; in a job of several ranks an error ends the
+// process here, because the other ranks may be waiting for this one.
+int train(const ResolvedOptions& options);
+
+// Writes the one paragraph of an error to stderr and returns the exit status of its kind. In a job, rank 0
+// speaks at once and the others only if the job is still there a moment later: the same error is not printed
+// once a rank.
+int report_error(const std::exception& error, const LaunchInfo& launch);
+
+}  // namespace headrace

@@ -1,0 +1,92 @@
+// headrace: the program. Each subcommand has a file of its own.
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "headrace/errors.h"
+#include "headrace/train.h"
+#include "src/cli/commands.h"
+#include "src/cli/version.h"
+
+namespace headrace::cli {
+namespace {
+
+// The names that the command in use knows, to suggest one for a mistyped flag.
+std::vector<std::string> known_flags(const CLI::App& program) {
+  std::vector<std::string> names;
+  const auto add = [&](const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  };
+  add(program);
+  for (const CLI::App* command : program.get_subcommands()) add(*command);
+  return names;
+}
+
+std::vector<std::string> command_names(const CLI::App& program) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
+UsageError unknown_argument(const CLI::App& program, std::string argument) {
+  argument = argument.substr(0, argument.find('='));
+  const bool is_flag = argument.starts_with('-');
+  const bool has_command = !program.get_subcommands().empty();
+  const std::string nearest =
+      is_flag ? nearest_name(argument, known_flags(program)) : nearest_name(argument, command_names(program));
+  const std::string command = has_command ? program.get_subcommands().front()->get_name() + " " : "";
+  return UsageError(fmt::format("{} {} is not known.{} `headrace {}--help` lists what is.",
+                                is_flag       ? "the flag"
+                                : has_command ? "the argument"
+                                              : "the command",
+                                argument, nearest.empty() ? "" : fmt::format(" Did you mean {}?", nearest),
+                                command));
+}
+
+// Parses and runs; CLI11's errors become ours.
+void parse(CLI::App& program, int argc, char** argv, int& status) {
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    program.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    program.exit(version);
+  } catch (const CLI::ExtrasError&) {
+    throw unknown_argument(program, program.remaining(true).front());
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  if (program.get_subcommands().empty() && argc == 1) {
+    fmt::print("{}", program.help());
+    status = 2;
+  }
+}
+
+int run(int argc, char** argv) {
+  CLI::App program(
+      "Headrace trains models larger than device and host memory: ZeRO stages 0-3, states on NVMe.",
+      "headrace");
+  program.set_version_flag("--version", fmt::format("headrace {}", version));
+  program.require_subcommand(0, 1);
+  program.get_formatter()->column_width(38);
+  program.footer("`headrace COMMAND --help` shows the flags of a command.");
+  int status = 0;
+  add_train(program, status);
+  add_plan(program, status);
+  add_inspect(program, status);
+  for (CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) try {
+      parse(program, argc, argv, status);
+    } catch (const std::exception& error) {
+      return report_error(error, launch_info());
+    }
+  return status;
+}
+
+}  // namespace
+}  // namespace headrace::cli
+
+int main(int argc, char** argv) {
+  return headrace::cli::run(argc, argv);
+}

@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "headrace/errors.h"
+#include "headrace/train.h"
+#include "src/cli/commands.h"
+
+namespace headrace::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int does_not_fit_status = 3;
+
+Json tag_bytes(const TagBytes& bytes) {
+  Json tags = Json::object();
+  for (std::size_t t = 0; t < memory_tag_count; ++t)
+    if (bytes.bytes[t] > 0) tags[std::string(name_of(static_cast<MemoryTag>(t)))] = bytes.bytes[t];
+  return tags;
+}
+
+struct PlanReport {
+  RunPlan run;
+  TrafficCounters traffic;  // of one step, all ranks
+  IoCounters io;
+  std::optional<int> smallest_stage;
+  std::string change;
+};
+
+PlanReport make_report(const ResolvedOptions& options) {
+  PlanReport report;
+  report.run = plan_run(options);
+  report.traffic = plan_traffic(report.run.request, false);
+  report.io = plan_io(report.run.request);
+  report.smallest_stage = smallest_stage_that_fits(report.run.request);
+  report.change = smallest_change_that_fits(report.run.request);
+  return report;
+}
+
+Json to_json(const PlanReport& report) {
+  const MemoryPlan& memory = report.run.memory;
+  return {{"fits", memory.fits()},
+          {"stage", memory.stage},
+          {"world_size", memory.world_size},
+          {"parameters", report.run.parameters},
+          {"tiers",
+           {{"device", tag_bytes(memory.device)},
+            {"host", tag_bytes(memory.host)},
+            {"nvme", tag_bytes(memory.nvme)}}},
+          {"total",
+           {{"device", memory.device.total()}, {"host", memory.host.total()}, {"nvme", memory.nvme.total()}}},
+          {"limit", {{"device", memory.device_limit}, {"host", memory.host_limit}}},
+          {"smallest_stage_that_fits", report.smallest_stage ? Json(*report.smallest_stage) : Json()},
+          {"smallest_change_that_fits", report.change},
+          {"step_bytes",
+           {{"all_gather", report.traffic.all_gather_bytes},
+            {"reduce_scatter", report.traffic.reduce_scatter_bytes},
+            {"all_reduce", report.traffic.all_reduce_bytes},
+            {"nvme_read", report.io.read_bytes},
+            {"nvme_written", report.io.written_bytes}}}};
+}
+
+// How fast a run uses up a drive (FIELD-CASES A23).
+std::string wear_line(Bytes written_per_step) {
+  constexpr double terabyte = 1e12, seconds_per_day = 86400;
+  const auto written = static_cast<double>(written_per_step);
+  return fmt::format(
+      "SSD wear: {} written a step; 1 TB every {:.3g} steps; at one step a second {:.3g} TB a day\n",
+      format_bytes(written_per_step), terabyte / written, written * seconds_per_day / terabyte);
+}
+
+std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
+  const MemoryPlan& memory = report.run.memory;
+  std::string text = fmt::format("{}: {} parameters, {}, stage {}, {} rank{}, micro-batch {} x {} tokens\n\n",
+                                 options.model.name, report.run.parameters, name_of(options.engine.dtype),
+                                 memory.stage, memory.world_size, memory.world_size == 1 ? "" : "s",
+                                 options.batch.micro, options.model_options.sequence);
+  text += ledger_table(memory) + '\n';
+  const bool limited = memory.device_limit != 0 || memory.host_limit != 0;
+  if (!limited)
+    text += "no limit given: --device-memory and --host-memory say whether it fits\n";
+  else if (memory.fits())
+    text += fmt::format("fits; the smallest stage that fits is {}\n",
+                        report.smallest_stage.value_or(memory.stage));
+  else
+    text += fmt::format("does not fit. {}\n", report.change);
+  if (!memory.fits() && report.smallest_stage)
+    text += fmt::format("the smallest stage that fits is {}\n", *report.smallest_stage);
+  if (memory.world_size > 1)
+    text += fmt::format("on the wire a step, all ranks: {} all-gather, {} reduce-scatter\n",
+                        format_bytes(report.traffic.all_gather_bytes),
+                        format_bytes(report.traffic.reduce_scatter_bytes));
+  if (report.io.written_bytes > 0) {
+    text += fmt::format("NVMe a step, all ranks: {} read, {} written\n", format_bytes(report.io.read_bytes),
+                        format_bytes(report.io.written_bytes));
+    text += wear_line(report.io.written_bytes);
+  }
+  return text;
+}
+
+struct PlanFlags {
+  std::unique_ptr<RunFlags> run;
+  int world_size = 0;
+  bool json = false;
+};
+
+int run_plan(const PlanFlags& flags) {
+  LaunchInfo launch = launch_info();
+  if (flags.world_size > 0)
+    launch = {.rank = 0,
+              .size = flags.world_size,
+              .local_rank = 0,
+              .local_size = flags.world_size,
+              .launcher = "--world-size"};
+  const ResolvedOptions options = flags.run->resolve(launch);
+  if (flags.run->print_config()) {
+    fmt::print("{}\n", options.effective_config);
+    return 0;
+  }
+  for (const std::string& note : options.notes) fmt::print(stderr, "{}\n", note);
+  const PlanReport report = make_report(options);
+  fmt::print("{}", flags.json ? to_json(report).dump(2) + '\n' : to_text(report, options));
+  return report.run.memory.fits() ? 0 : does_not_fit_status;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, int& status) {
+  CLI::App* command =
+      program.add_subcommand("plan", "show the memory and the traffic of a run without running it");
+  const auto flags = std::make_shared<PlanFlags>();
+  flags->run = std::make_unique<RunFlags>(*command, RunFlags::Command::plan);
+  command->add_option("--world-size", flags->world_size, "ranks to plan for (default 1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group("Plan");
+  command->add_flag("--json", flags->json, "print one JSON object")->group("Plan");
+  command->footer(
+      "Takes every flag of `train`, so a command line can be tried with `plan` first. Limits are per rank.\n"
+      "Exit status: 0 it fits, 2 wrong usage, 3 does not fit.\n\n"
+      "Example: which stage does gpt2-124m need on 4 ranks of 512 MiB?\n"
+      "  headrace plan --model gpt2-124m --world-size 4 --device-memory 512MiB --batch-size 1");
+  command->callback([flags, &status] { status = run_plan(*flags); });
+}
+
+}  // namespace headrace::cli

@@ -1,0 +1,52 @@
+#include "src/train/backends.h"
+
+#include "headrace/cpu_pool.h"
+#include "headrace/errors.h"
+
+namespace headrace {
+namespace {
+
+std::unique_ptr<Device> make_device(const ResolvedOptions& options, Bytes memory_bytes) {
+  if (options.device == DeviceKind::cuda) return make_cuda_device(memory_bytes);
+  return make_cpu_device({.memory_bytes = memory_bytes,
+                          .compute_threads = options.threads,
+                          .link_bytes_per_second = options.link_bytes_per_second});
+}
+
+std::unique_ptr<Communicator> make_communicator(const ResolvedOptions& options, Device& device) {
+  if (options.launch.size == 1) return make_single_communicator(device);
+  const CommunicatorOptions communicator{.timeout_seconds = options.timeout_seconds};
+  if (options.device == DeviceKind::cuda) return make_nccl_communicator(device, communicator);
+  if (options.launch.launcher == "torchrun")
+    throw UsageError(
+        "the native trainer runs under mpirun or srun; torchrun is for PyTorch programs. Start it as: mpirun "
+        "-n 4 headrace train "
+        "...");
+  return make_mpi_communicator(device, communicator);
+}
+
+}  // namespace
+
+std::unique_ptr<IoEngine> make_io(IoKind kind) {
+  switch (kind) {
+    case IoKind::io_uring:
+      return make_uring_engine({.require_io_uring = true});
+    case IoKind::threads:
+      return make_thread_engine({});
+    case IoKind::automatic:
+      break;
+  }
+  return make_io_engine({});
+}
+
+Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes) {
+  if (options.threads > 0) set_cpu_threads(options.threads);
+  Backends backends;
+  backends.device = make_device(options, device_memory_bytes);
+  backends.kernels = make_cpu_kernels(*backends.device);
+  backends.communicator = make_communicator(options, *backends.device);
+  if (options.engine.optimizer_tier == Tier::nvme) backends.io = make_io(options.io);
+  return backends;
+}
+
+}  // namespace headrace

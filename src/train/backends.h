@@ -1,0 +1,24 @@
+// The registry: the one place that names concrete backends.
+#pragma once
+
+#include <memory>
+
+#include "headrace/communicator.h"
+#include "headrace/config.h"
+#include "headrace/device.h"
+#include "headrace/io_engine.h"
+#include "headrace/kernels.h"
+
+namespace headrace {
+
+// In order of construction: later members use earlier ones.
+struct Backends {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<DeviceKernels> kernels;
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<IoEngine> io;  // null when nothing lives on NVMe
+};
+Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes);
+std::unique_ptr<IoEngine> make_io(IoKind kind);
+
+}  // namespace headrace

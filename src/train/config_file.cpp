@@ -1,0 +1,183 @@
+// Walks a configuration file: every key is looked up in the tables, so none is ignored silently (FIELD-CASES
+// G2, G3).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "headrace/errors.h"
+#include "src/train/settings.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::string_view native_section = "headrace";
+
+const std::map<std::string, std::string, std::less<>>& section_aliases() {
+  static const std::map<std::string, std::string, std::less<>> aliases = {{"bfloat16", "bf16"}};
+  return aliases;
+}
+
+std::string last_component(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}
+
+bool is_section(const std::string& path) {
+  return std::any_of(deepspeed_table().begin(), deepspeed_table().end(),
+                     [&](const DeepSpeedKey& key) { return key.path.starts_with(path + '.'); });
+}
+
+const DeepSpeedKey* find_key(const std::string& path) {
+  for (const DeepSpeedKey& key : deepspeed_table())
+    if (key.path == path) return &key;
+  return nullptr;
+}
+
+// Every path a user may write, sections included.
+std::vector<std::string> known_paths() {
+  std::vector<std::string> paths;
+  for (const DeepSpeedKey& key : deepspeed_table()) {
+    for (std::size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1))
+      if (const std::string section = key.path.substr(0, dot);
+          std::find(paths.begin(), paths.end(), section) == paths.end())
+        paths.push_back(section);
+    paths.push_back(key.path);
+  }
+  for (const NativeSetting& setting : native_settings())
+    paths.push_back(fmt::format("{}.{}", native_section, setting.info.name));
+  paths.emplace_back(native_section);
+  return paths;
+}
+
+// The known key nearest to an unknown one: in the same section if there is one, else anywhere by its last
+// name.
+std::string suggestion(const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
+  const std::string name = last_component(path);
+  std::vector<std::string> here, anywhere;
+  for (const std::string& known : known_paths()) {
+    const std::size_t known_dot = known.rfind('.');
+    const std::string known_section = known_dot == std::string::npos ? "" : known.substr(0, known_dot);
+    if (known_section == section) here.push_back(last_component(known));
+    anywhere.push_back(known);
+  }
+  if (const std::string nearest = nearest_name(name, here);
+      !nearest.empty() && edit_distance(name, nearest) <= 3)
+    return section.empty() ? fmt::format(" Did you mean \"{}\"?", nearest)
+                           : fmt::format(" Did you mean \"{}\" of the section \"{}\"?", nearest, section);
+  std::vector<std::string> names;
+  for (const std::string& known : anywhere) names.push_back(last_component(known));
+  const std::string nearest = nearest_name(name, names);
+  if (nearest.empty()) return "";
+  const auto index = static_cast<std::size_t>(std::find(names.begin(), names.end(), nearest) - names.begin());
+  const std::string& known = anywhere[index];
+  return known == nearest ? fmt::format(" Did you mean \"{}\", at the top level?", nearest)
+                          : fmt::format(" Did you mean \"{}\" of the section \"{}\"?", nearest,
+                                        known.substr(0, known.size() - nearest.size() - 1));
+}
+
+class Walker {
+ public:
+  Walker(const std::string& origin, Settings& settings) : origin_(origin), settings_(settings) {}
+
+  void walk(const Json& object, const std::string& prefix);
+  void apply_native(const Json& section);
+  std::vector<std::string> notes() const;
+
+ private:
+  std::string label(const std::string& path) const { return fmt::format("{}: \"{}\"", origin_, path); }
+  void apply(const DeepSpeedKey& key, const ConfigValue& value);
+  void claim(const std::string& native, const std::string& path);
+
+  const std::string& origin_;
+  Settings& settings_;
+  std::map<std::string, std::string> set_by_;  // native setting -> key of the file
+  std::vector<std::string> hints_, defaults_kept_;
+};
+
+// Two keys of one file that give the same setting a value contradict each other, or will when one is edited.
+void Walker::claim(const std::string& native, const std::string& path) {
+  const auto [entry, fresh] = set_by_.emplace(native, path);
+  if (!fresh)
+    throw UsageError(fmt::format("{}: \"{}\" and \"{}\" set the same thing. Keep one of them.", origin_,
+                                 entry->second, path));
+}
+
+void Walker::apply(const DeepSpeedKey& key, const ConfigValue& value) {
+  if (key.key_class == KeyClass::hint) {
+    hints_.push_back(key.path);
+  } else if (value.not_given()) {
+    if (!value.json().is_null()) defaults_kept_.push_back(key.path);
+  } else if (key.key_class == KeyClass::not_available) {
+    const Json inert = Json::parse(key.inert);
+    const bool asks_for_nothing =
+        value.json() == inert || (value.json().is_boolean() && value.json() == false && !inert.is_boolean());
+    if (!asks_for_nothing)
+      throw UsageError(fmt::format("{} = {} is not available: {}. Remove the key.", value.key(),
+                                   value.json().dump(), key.meaning));
+  } else {
+    if (!key.native.empty()) claim(key.native, key.path);
+    (key.set != nullptr ? key.set : find_native(key.native)->set)(settings_, value);
+  }
+}
+
+void Walker::walk(const Json& object, const std::string& prefix) {
+  for (const auto& [name, value] : object.items()) {
+    const auto alias = prefix.empty() ? section_aliases().find(name) : section_aliases().end();
+    const std::string path = prefix + (alias == section_aliases().end() ? name : alias->second);
+    if (path == native_section) continue;
+    if (const DeepSpeedKey* key = find_key(path)) {
+      apply(*key, ConfigValue(label(path), value));
+    } else if (is_section(path)) {
+      if (value.is_null()) continue;
+      if (!value.is_object())
+        throw UsageError(
+            fmt::format("{} is a section: write an object in braces, not {}.", label(path), value.dump()));
+      walk(value, path + '.');
+    } else {
+      throw UsageError(fmt::format("{} is not a known key.{}", label(path), suggestion(path)));
+    }
+  }
+}
+
+void Walker::apply_native(const Json& section) {
+  if (!section.is_object())
+    throw UsageError(
+        fmt::format("{} is a section: write an object in braces.", label(std::string(native_section))));
+  for (const auto& [name, value] : section.items()) {
+    const std::string path = fmt::format("{}.{}", native_section, name);
+    const NativeSetting* setting = find_native(name);
+    if (setting == nullptr)
+      throw UsageError(fmt::format("{} is not a known key.{}", label(path), suggestion(path)));
+    const ConfigValue given(label(path), value);
+    if (given.not_given() && !(name == "io")) continue;
+    claim(name, path);
+    setting->set(settings_, given);
+  }
+}
+
+std::vector<std::string> Walker::notes() const {
+  std::vector<std::string> notes;
+  if (!hints_.empty())
+    notes.push_back(fmt::format("{}: performance hints without meaning here, not used: {}.", origin_,
+                                fmt::join(hints_, ", ")));
+  if (!defaults_kept_.empty())
+    notes.push_back(fmt::format("{}: \"auto\" keeps Headrace's default for {}.", origin_,
+                                fmt::join(defaults_kept_, ", ")));
+  return notes;
+}
+
+}  // namespace
+
+std::vector<std::string> apply_config(const Json& file, const std::string& origin, Settings& settings) {
+  if (!file.is_object())
+    throw UsageError(fmt::format("{} is not a configuration: it must hold one JSON object.", origin));
+  Walker walker(origin, settings);
+  walker.walk(file, "");
+  if (const auto native = file.find(native_section); native != file.end()) walker.apply_native(*native);
+  return walker.notes();
+}
+
+}  // namespace headrace

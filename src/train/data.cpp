@@ -1,0 +1,156 @@
+#include "headrace/data.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "headrace/errors.h"
+#include "headrace/owned.h"
+#include "headrace/state_hash.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& path, std::string_view why) {
+  throw UsageError(fmt::format("the data {} cannot be used: {}.", path, why));
+}
+
+Fd open_file(const std::string& path) {
+  Fd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (!fd) refuse(path, std::strerror(errno));
+  return fd;
+}
+
+std::vector<std::string> files_below(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code unreadable;
+    if (entry->is_regular_file(unreadable)) files.push_back(entry->path().string());
+  }
+  if (error) refuse(folder, fmt::format("a folder in it cannot be listed ({})", error.message()));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Reads exactly out.size() bytes; a file that ends early has changed since it was listed.
+void read_exactly(const std::string& path, std::uint64_t offset, std::span<std::uint8_t> out) {
+  const Fd fd = open_file(path);
+  while (!out.empty()) {
+    const ssize_t got = ::pread(fd.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw IoError("read", path, offset, out.size(), errno);
+    if (got == 0)
+      throw Error(fmt::format("the data file {} became shorter while it was in use: nothing at offset {}.",
+                              path, offset));
+    out = out.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+}
+
+}  // namespace
+
+ByteCorpus ByteCorpus::open(const std::string& path) {
+  if (path.ends_with(".bin"))
+    refuse(path, "token files (.bin) are not read by this version; give text, a file or a folder");
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) refuse(path, std::strerror(errno));
+  ByteCorpus corpus;
+  corpus.path_ = path;
+  const bool folder = S_ISDIR(status.st_mode);
+  if (!folder && !S_ISREG(status.st_mode)) refuse(path, "it is neither a file nor a folder");
+  for (std::string& name : folder ? files_below(path) : std::vector<std::string>{path}) {
+    struct stat file {};
+    if (::stat(name.c_str(), &file) != 0) refuse(name, std::strerror(errno));
+    if (::access(name.c_str(), R_OK) != 0) refuse(name, std::strerror(errno));
+    if (file.st_size == 0) continue;
+    const auto bytes = static_cast<Bytes>(file.st_size);
+    corpus.files_.push_back({std::move(name), corpus.total_bytes_, bytes});
+    corpus.total_bytes_ += bytes;
+  }
+  if (corpus.total_bytes_ == 0) refuse(path, folder ? "no file below it holds a byte" : "the file is empty");
+  return corpus;
+}
+
+void ByteCorpus::read(std::uint64_t offset, std::span<std::uint8_t> out) const {
+  HEADRACE_CHECK(offset + out.size() <= total_bytes_, "read of {} bytes at {} of {}", out.size(), offset,
+                 total_bytes_);
+  auto file = std::upper_bound(files_.begin(), files_.end(), offset,
+                               [](std::uint64_t at, const File& f) { return at < f.first + f.bytes; });
+  while (!out.empty()) {
+    const std::uint64_t within = offset - file->first;
+    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), file->bytes - within));
+    read_exactly(file->path, within, out.first(bytes));
+    out = out.subspan(bytes);
+    offset += bytes;
+    ++file;
+  }
+}
+
+SampleWindows::SampleWindows(const ByteCorpus& corpus, std::uint64_t sequence, std::uint64_t seed)
+    : key_(splitmix64(seed)) {
+  if (corpus.size_bytes() < sequence + 1)
+    refuse(corpus.path(), fmt::format("it holds {} bytes, but one sample of --sequence-length {} needs {}",
+                                      corpus.size_bytes(), sequence, sequence + 1));
+  positions_ = corpus.size_bytes() - sequence;
+}
+
+std::uint64_t SampleWindows::start(std::uint64_t index) const {
+  return splitmix64(key_ + index) % positions_;
+}
+
+std::uint64_t SampleWindows::even_start(std::uint64_t index, std::uint64_t count) const {
+  if (count < 2) return 0;
+  const double step = static_cast<double>(positions_ - 1) / static_cast<double>(count - 1);
+  return std::min(static_cast<std::uint64_t>(static_cast<double>(index) * step), positions_ - 1);
+}
+
+std::vector<std::int32_t> read_samples(const ByteCorpus& corpus, const SampleWindows& windows,
+                                       std::uint64_t sequence, std::uint64_t first, std::uint64_t rows,
+                                       std::uint64_t even_count) {
+  std::vector<std::int32_t> tokens;
+  tokens.reserve(rows * (sequence + 1));
+  std::vector<std::uint8_t> window(sequence + 1);
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    const std::uint64_t index = first + row;
+    corpus.read(even_count > 0 ? windows.even_start(index, even_count) : windows.start(index), window);
+    tokens.insert(tokens.end(), window.begin(), window.end());
+  }
+  return tokens;
+}
+
+double unigram_entropy_nats(const ByteCorpus& corpus) {
+  constexpr Bytes piece_bytes = 1 << 18, sampled_bytes = 1 << 30;
+  const std::uint64_t pieces = divide_up(corpus.size_bytes(), piece_bytes);
+  const std::uint64_t stride = std::max<std::uint64_t>(1, divide_up(corpus.size_bytes(), sampled_bytes));
+  std::array<std::uint64_t, 256> counts{};
+  std::uint64_t total = 0;
+  std::vector<std::uint8_t> buffer(piece_bytes);
+  for (std::uint64_t piece = 0; piece < pieces; piece += stride) {
+    const std::uint64_t offset = piece * piece_bytes;
+    const auto bytes = static_cast<std::size_t>(std::min(piece_bytes, corpus.size_bytes() - offset));
+    corpus.read(offset, std::span(buffer).first(bytes));
+    for (std::size_t i = 0; i < bytes; ++i) ++counts[buffer[i]];
+    total += bytes;
+  }
+  double entropy = 0;
+  for (const std::uint64_t count : counts) {
+    if (count == 0) continue;
+    const double p = static_cast<double>(count) / static_cast<double>(total);
+    entropy -= p * std::log(p);
+  }
+  return entropy;
+}
+
+}  // namespace headrace

@@ -1,0 +1,159 @@
+#include "src/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "headrace/errors.h"
+
+namespace headrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinity: null says that a value is not finite.
+Json finite(double value) {
+  return std::isfinite(value) ? Json(value) : Json();
+}
+
+Json tags(const TagBytes& bytes) {
+  Json object = Json::object();
+  for (std::size_t t = 0; t < memory_tag_count; ++t)
+    if (bytes.bytes[t] > 0) object[std::string(name_of(static_cast<MemoryTag>(t)))] = bytes.bytes[t];
+  return object;
+}
+
+TagBytes sum(TagBytes a, const TagBytes& b) {
+  for (std::size_t t = 0; t < memory_tag_count; ++t) a.bytes[t] += b.bytes[t];
+  return a;
+}
+
+template <class Record>
+std::vector<Record> gather_records(const Record& own, Communicator& communicator, Device& device) {
+  static_assert(std::is_trivially_copyable_v<Record>);
+  std::vector<Record> all(static_cast<std::size_t>(communicator.size()));
+  all[static_cast<std::size_t>(communicator.rank())] = own;
+  const std::vector<Bytes> pieces(all.size(), sizeof(Record));
+  if (communicator.size() > 1) communicator.all_gather(all.data(), pieces, Traffic::control, "step report");
+  device.synchronize();
+  return all;
+}
+
+}  // namespace
+
+RankSample difference(const EngineCounters& now, const EngineCounters& before) {
+  RankSample sample;
+  sample.upload_stall_seconds = now.upload_stall_seconds - before.upload_stall_seconds;
+  sample.download_stall_seconds = now.download_stall_seconds - before.download_stall_seconds;
+  sample.nvme_stall_seconds = now.nvme_stall_seconds - before.nvme_stall_seconds;
+  sample.communicate_stall_seconds = now.communicate_stall_seconds - before.communicate_stall_seconds;
+  sample.optimizer_seconds = now.optimizer_seconds - before.optimizer_seconds;
+  sample.nvme_read_bytes = now.io.read_bytes - before.io.read_bytes;
+  sample.nvme_written_bytes = now.io.written_bytes - before.io.written_bytes;
+  sample.all_gather_bytes = now.traffic.all_gather_bytes - before.traffic.all_gather_bytes;
+  sample.reduce_scatter_bytes = now.traffic.reduce_scatter_bytes - before.traffic.reduce_scatter_bytes;
+  sample.all_reduce_bytes = now.traffic.all_reduce_bytes - before.traffic.all_reduce_bytes;
+  return sample;
+}
+
+RankSample combine_ranks(const RankSample& own, Communicator& communicator, Device& device) {
+  RankSample all;
+  for (const RankSample& rank : gather_records(own, communicator, device)) {
+    all.loss += rank.loss / communicator.size();
+    all.upload_stall_seconds = std::max(all.upload_stall_seconds, rank.upload_stall_seconds);
+    all.download_stall_seconds = std::max(all.download_stall_seconds, rank.download_stall_seconds);
+    all.nvme_stall_seconds = std::max(all.nvme_stall_seconds, rank.nvme_stall_seconds);
+    all.communicate_stall_seconds = std::max(all.communicate_stall_seconds, rank.communicate_stall_seconds);
+    all.optimizer_seconds = std::max(all.optimizer_seconds, rank.optimizer_seconds);
+    all.nvme_read_bytes += rank.nvme_read_bytes;
+    all.nvme_written_bytes += rank.nvme_written_bytes;
+    all.all_gather_bytes += rank.all_gather_bytes;
+    all.reduce_scatter_bytes += rank.reduce_scatter_bytes;
+    all.all_reduce_bytes += rank.all_reduce_bytes;
+    all.device_peak_bytes = std::max(all.device_peak_bytes, rank.device_peak_bytes);
+    all.host_peak_bytes = std::max(all.host_peak_bytes, rank.host_peak_bytes);
+    all.stop_requested += rank.stop_requested;
+  }
+  return all;
+}
+
+void largest_of_ranks(std::span<Bytes> values, Communicator& communicator, Device& device) {
+  for (Bytes& value : values)
+    for (const Bytes rank : gather_records(value, communicator, device)) value = std::max(value, rank);
+}
+
+MetricsFile::MetricsFile(const std::string& path, bool append) : path_(path) {
+  if (path.empty()) return;
+  file_.open(path, append ? std::ios::app : std::ios::trunc);
+  if (!file_)
+    throw UsageError(
+        fmt::format("--metrics: the file {} cannot be written: {}.", path, std::strerror(errno)));
+}
+
+void MetricsFile::line(const std::string& text) {
+  if (path_.empty()) return;
+  file_ << text << '\n';
+  file_.flush();
+  if (!file_)
+    throw Error(fmt::format("writing the metrics file {} failed: {}.", path_, std::strerror(errno)));
+}
+
+void MetricsFile::write(const StepMetrics& m) {
+  const RankSample& all = m.ranks;
+  Json json = {{"event", "step"},
+               {"step", m.step},
+               {"loss", finite(all.loss)},
+               {"grad_norm", finite(m.gradient_norm)},
+               {"learning_rate", m.learning_rate},
+               {"step_seconds", m.step_seconds},
+               {"tokens_per_second", m.tokens_per_second},
+               {"skipped", m.skipped},
+               {"loss_scale", m.loss_scale},
+               {"device_peak_bytes", all.device_peak_bytes},
+               {"host_peak_bytes", all.host_peak_bytes},
+               {"nvme_read_bytes", all.nvme_read_bytes},
+               {"nvme_written_bytes", all.nvme_written_bytes},
+               {"all_gather_bytes", all.all_gather_bytes},
+               {"reduce_scatter_bytes", all.reduce_scatter_bytes},
+               {"all_reduce_bytes", all.all_reduce_bytes},
+               {"stall_seconds",
+                {{"upload", all.upload_stall_seconds},
+                 {"download", all.download_stall_seconds},
+                 {"nvme", all.nvme_stall_seconds},
+                 {"communicate", all.communicate_stall_seconds},
+                 {"optimizer", all.optimizer_seconds}}}};
+  if (m.eval_loss) json["eval_loss"] = finite(*m.eval_loss);
+  line(json.dump());
+}
+
+void MetricsFile::write(const RunSummary& s) {
+  line(Json{
+      {"event", "summary"},
+      {"steps", s.steps},
+      {"state_hash", format_hash(s.state_hash)},
+      {"parameters", s.parameters},
+      {"peak_rss_bytes", s.peak_rss_bytes},
+      {"planned", tags(sum(s.planned.device, s.planned.host))},
+      {"peak", tags(sum(s.device_peak, s.host_peak))},
+      {"planned_tiers",
+       {{"device", tags(s.planned.device)}, {"host", tags(s.planned.host)}, {"nvme", tags(s.planned.nvme)}}},
+      {"peak_tiers", {{"device", tags(s.device_peak)}, {"host", tags(s.host_peak)}}}}
+           .dump());
+}
+
+std::string format_hash(std::uint64_t hash) {
+  return fmt::format("{:016x}", hash);
+}
+
+Bytes peak_rss_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string text; std::getline(status, text);)
+    if (text.starts_with("VmHWM:")) return std::stoull(text.substr(6)) * 1024;
+  return 0;
+}
+
+}  // namespace headrace

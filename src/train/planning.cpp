@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include "headrace/errors.h"
+#include "headrace/train.h"
+
+namespace headrace {
+namespace {
+
+constexpr Bytes mebibyte = Bytes{1} << 20;
+
+[[noreturn]] void refuse(const MemoryPlan& memory, const std::string& why, const std::string& change) {
+  throw DoesNotFit(fmt::format("the run does not fit: {}. {}\n{}", why, change, ledger_table(memory)));
+}
+
+std::string over_limits(const MemoryPlan& memory) {
+  std::string why;
+  const auto add = [&](std::string_view tier, Bytes needed, Bytes limit) {
+    if (limit == 0 || needed <= limit) return;
+    if (!why.empty()) why += ", and ";
+    why +=
+        fmt::format("{} memory needs {} of a limit of {}", tier, format_bytes(needed), format_bytes(limit));
+  };
+  add("device", memory.device.total(), memory.device_limit);
+  add("host", memory.host.total(), memory.host_limit);
+  return why;
+}
+
+}  // namespace
+
+RunPlan plan_run(const ResolvedOptions& options) {
+  RunPlan plan;
+  plan.request.units = make_gpt2(options.model, options.model_options)->unit_specs();
+  for (const UnitSpec& unit : plan.request.units)
+    for (const ParameterSpec& parameter : unit.parameters) plan.parameters += parameter.numel();
+  plan.request.model_memory = measure_model_memory(options.model, options.model_options);
+  if (!options.model_options.recompute) {
+    ModelOptions recomputed = options.model_options;
+    recomputed.recompute = true;
+    plan.request.model_memory_with_recompute = measure_model_memory(options.model, recomputed);
+  }
+  plan.request.hook_calls = record_hook_calls(options.model, options.model_options);
+  plan.request.engine = options.engine;
+  plan.request.world_size = options.launch.size;
+  plan.request.device_limit = options.device_memory_bytes;
+  plan.request.host_limit = options.host_memory_bytes;
+  plan.memory = plan_memory(plan.request);
+  return plan;
+}
+
+Bytes device_arena_bytes(const ResolvedOptions& options, const RunPlan& plan) {
+  return options.device_memory_bytes != 0 ? options.device_memory_bytes
+                                          : round_up(plan.memory.device.total(), mebibyte);
+}
+
+void require_fit(const ResolvedOptions& options, const RunPlan& plan) {
+  if (!plan.memory.fits())
+    refuse(plan.memory, over_limits(plan.memory), smallest_change_that_fits(plan.request));
+  // The CPU device's memory is host memory too, and the ranks of one host share it.
+  const bool device_is_host = options.device == DeviceKind::cpu;
+  const Bytes rank_bytes = plan.memory.host.total() + (device_is_host ? plan.memory.device.total() : 0);
+  const Bytes needed = rank_bytes * static_cast<Bytes>(options.launch.local_size);
+  const Bytes available = available_host_memory();
+  if (needed <= available) return;
+  PlanRequest limited = plan.request;
+  const Bytes rank_share = available / static_cast<Bytes>(options.launch.local_size);
+  if (device_is_host && limited.device_limit == 0) limited.device_limit = rank_share / 2;
+  if (limited.host_limit == 0) limited.host_limit = rank_share / 2;
+  refuse(plan.memory,
+         fmt::format("it needs {} of this machine's memory, {} of which are available", format_bytes(needed),
+                     format_bytes(available)),
+         smallest_change_that_fits(limited));
+}
+
+}  // namespace headrace

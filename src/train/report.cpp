@@ -1,0 +1,141 @@
+#include "src/train/report.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <numbers>
+
+#include "headrace/cpu_pool.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string plural(std::uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string placement_line(std::string_view what, const Placement& placement, int ranks,
+                           const std::string& swap_path) {
+  const std::string sharing = ranks == 1          ? ""
+                              : placement.sharded ? fmt::format(", 1/{} on each rank", ranks)
+                                                  : ", all on each rank";
+  const std::string where = placement.tier == Tier::nvme   ? fmt::format("NVMe ({})", swap_path)
+                            : placement.tier == Tier::host ? "host memory"
+                                                           : "device memory";
+  return fmt::format("  {:<18}{}{}\n", what, where, sharing);
+}
+
+std::string corpus_line(std::string_view what, const ByteCorpus& corpus) {
+  return fmt::format("  {:<18}{} ({}, {})\n", what, corpus.path(), format_bytes(corpus.size_bytes()),
+                     plural(corpus.file_count(), "file"));
+}
+
+// Bytes that the files of the swap path take on the disk, all ranks of this host.
+Bytes disk_bytes_below(const std::string& path) {
+  Bytes bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    struct stat status {};
+    if (::stat(entry->path().c_str(), &status) == 0 && S_ISREG(status.st_mode))
+      bytes += static_cast<Bytes>(status.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+std::string memory_line(std::string_view what, const TagBytes& peak_tags, Bytes planned, Bytes limit) {
+  std::string line = fmt::format("  {:<18}peak {}, planned {}", what, format_bytes(peak_tags.total()),
+                                 format_bytes(planned));
+  line += limit == 0 ? ", no limit given" : fmt::format(", limit {}", format_bytes(limit));
+  return line + '\n';
+}
+
+std::string loss_lines(const Session& session, const RunOutcome& outcome) {
+  std::string text;
+  if (outcome.last_loss)
+    text += fmt::format("  {:<18}{:.4f} nats a byte (first step of this run {:.4f})\n", "training loss",
+                        *outcome.last_loss, *outcome.first_loss);
+  if (!session.inputs.held_out) return text;
+  if (outcome.eval_loss)
+    text += fmt::format("  {:<18}{:.4f} nats a byte\n", "held-out loss", *outcome.eval_loss);
+  const double entropy = unigram_entropy_nats(session.inputs.held_out->bytes);
+  return text +
+         fmt::format("  {:<18}{:.4f} nats a byte ({:.4f} bits): what byte frequencies alone would reach\n",
+                     "unigram entropy", entropy, entropy / std::numbers::ln2);
+}
+
+std::string swap_lines(const Session& session, const RunOutcome& outcome) {
+  const ResolvedOptions& options = session.options;
+  if (options.engine.optimizer_tier != Tier::nvme) return "";
+  std::string text =
+      fmt::format("  {:<18}{} read, {} written\n", "NVMe traffic", format_bytes(outcome.nvme_read_bytes),
+                  format_bytes(outcome.nvme_written_bytes));
+  text += fmt::format("  {:<18}{}, {} on disk", "swap store", options.swap_path,
+                      format_bytes(disk_bytes_below(options.swap_path)));
+  if (options.engine.durability == Durability::step)
+    text += fmt::format("; holds step {}: --resume swap continues, `headrace inspect` looks inside",
+                        session.state.iteration);
+  return text + '\n';
+}
+
+}  // namespace
+
+std::string format_count(std::uint64_t count) {
+  const auto value = static_cast<double>(count);
+  if (value >= 1e9) return fmt::format("{:.2f}B", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.1f}M", value / 1e6);
+  if (value >= 1e3) return fmt::format("{:.1f}k", value / 1e3);
+  return fmt::format("{}", count);
+}
+
+std::string start_report(const Session& session) {
+  const ResolvedOptions& options = session.options;
+  const BatchSizes& batch = options.batch;
+  const ResolvedPlacement placement = resolve_placement(options.engine);
+  const int ranks = options.launch.size;
+  std::string text = fmt::format(
+      "{}: {} parameters, {}{}, stage {} on {}, {} on {}\n", options.model.name,
+      format_count(session.inputs.plan.parameters), name_of(options.engine.dtype),
+      options.model_options.recompute ? " with recompute" : "", options.engine.stage,
+      plural(static_cast<std::uint64_t>(ranks), "rank"), session.backends.device->info().name,
+      plural(static_cast<std::uint64_t>(session.backends.device->info().compute_threads), "thread"));
+  text += fmt::format(
+      "  {:<18}{} sequences of {} tokens a step (micro-batch {}, accumulation {}, ranks {})\n", "batch",
+      batch.global, options.model_options.sequence, batch.micro, batch.accumulation, batch.world);
+  text += corpus_line("training data", session.inputs.training.bytes);
+  if (session.inputs.held_out) text += corpus_line("held-out data", session.inputs.held_out->bytes);
+  text += placement_line("parameters", placement.parameters, ranks, options.swap_path);
+  text += placement_line("gradients", placement.gradients, ranks, options.swap_path);
+  text += placement_line("optimizer states", placement.optimizer, ranks, options.swap_path);
+  text += ledger_table(session.inputs.plan.memory);
+  if (options.resume_swap) text += fmt::format("continues after step {}\n", session.state.iteration);
+  text.pop_back();  // the log ends the line
+  return text;
+}
+
+std::string end_report(const Session& session, const RunOutcome& outcome, const RunSummary& summary) {
+  const ResolvedOptions& options = session.options;
+  const MemoryPlan& planned = summary.planned;
+  std::string text =
+      fmt::format("{} after step {} of {}, {} parameters\n", outcome.stopped ? "stopped" : "finished",
+                  session.state.iteration, options.steps, format_count(summary.parameters));
+  text += loss_lines(session, outcome);
+  if (outcome.skipped_steps > 0)
+    text +=
+        fmt::format("  {:<18}{}: their gradients were not finite\n", "skipped steps", outcome.skipped_steps);
+  text += memory_line("device memory", summary.device_peak, planned.device.total(), planned.device_limit);
+  text += memory_line("host memory", summary.host_peak, planned.host.total(), planned.host_limit);
+  text += fmt::format("  {:<18}{} resident at most\n", "process", format_bytes(summary.peak_rss_bytes));
+  text += swap_lines(session, outcome);
+  text += fmt::format("  {:<18}{}\n", "state_hash", format_hash(summary.state_hash));
+  if (outcome.stopped &&
+      (options.engine.optimizer_tier != Tier::nvme || options.engine.durability == Durability::none))
+    text +=
+        "  nothing was kept: only a run with --offload-optimizer nvme and --durability step can be resumed\n";
+  return text;
+}
+
+}  // namespace headrace

@@ -1,0 +1,278 @@
+// From the draft to ResolvedOptions: derives what follows from other values and refuses combinations that
+// have no meaning.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "headrace/errors.h"
+#include "headrace/kernels.h"
+#include "src/train/settings.h"
+
+namespace headrace {
+namespace {
+
+constexpr Bytes state_bytes_per_element = 12;  // fp32 master and both moments
+
+std::string world_size_source(const LaunchInfo& launch) {
+  return launch.launcher == "none" ? "one process, no launcher" : launch.launcher;
+}
+
+double given_or(const std::optional<double>& value, double otherwise) {
+  return value ? *value : otherwise;
+}
+
+void refuse_parameter(bool given, std::string_view name, std::string_view type, std::string_view instead) {
+  if (given)
+    throw UsageError(
+        fmt::format("\"scheduler.params.{}\" has no meaning for the scheduler {}.{}", name, type, instead));
+}
+
+// DeepSpeed's schedulers, with its defaults (REFERENCE section 4); iteration i is its last_batch_iteration.
+ScheduleOptions deepspeed_schedule(const Settings& settings) {
+  using Type = DeepSpeedScheduler::Type;
+  const DeepSpeedScheduler& given = settings.scheduler;
+  ScheduleOptions schedule;
+  schedule.warmup =
+      given.logarithmic ? ScheduleOptions::Warmup::deepspeed_log : ScheduleOptions::Warmup::deepspeed_linear;
+  schedule.warmup_steps = given.warmup_steps.value_or(1000);
+  schedule.total_steps = given.total_steps.value_or(settings.steps);
+  schedule.peak = given_or(given.maximum_rate, settings.learning_rate);
+  if (given.type == Type::warmup_cosine) {
+    refuse_parameter(given.minimum_rate.has_value(), "warmup_min_lr", "WarmupCosineLR",
+                     " Use warmup_min_ratio.");
+    refuse_parameter(given.maximum_rate.has_value(), "warmup_max_lr", "WarmupCosineLR",
+                     " Its peak is optimizer.params.lr.");
+    schedule.decay = ScheduleOptions::Decay::cosine;
+    schedule.start = schedule.peak * given_or(given.minimum_ratio, 0);
+    schedule.floor = schedule.peak * given_or(given.cosine_minimum_ratio, 1e-4);
+    return schedule;
+  }
+  const std::string_view type = given.type == Type::warmup ? "WarmupLR" : "WarmupDecayLR";
+  refuse_parameter(given.minimum_ratio.has_value(), "warmup_min_ratio", type, " Use warmup_min_lr.");
+  refuse_parameter(given.cosine_minimum_ratio.has_value(), "cos_min_ratio", type,
+                   " Use the scheduler WarmupCosineLR.");
+  if (given.type == Type::warmup)
+    refuse_parameter(given.total_steps.has_value(), "total_num_steps", type,
+                     " Use the scheduler WarmupDecayLR.");
+  schedule.decay =
+      given.type == Type::warmup ? ScheduleOptions::Decay::constant : ScheduleOptions::Decay::linear;
+  schedule.start = given_or(given.minimum_rate, 0);
+  schedule.floor = 0;
+  return schedule;
+}
+
+ScheduleOptions resolve_schedule(const Settings& settings) {
+  if (settings.scheduler.type != DeepSpeedScheduler::Type::none) return deepspeed_schedule(settings);
+  return {.decay = settings.decay,
+          .warmup = ScheduleOptions::Warmup::linear,
+          .peak = settings.learning_rate,
+          .start = 0.0,
+          .floor = settings.learning_rate * settings.minimum_rate_ratio,
+          .warmup_steps = settings.warmup_steps.value_or(0),
+          .total_steps = settings.steps};
+}
+
+std::string rank_directory(const std::string& swap_path, int rank) {
+  return swap_path.empty() ? ""
+                           : (std::filesystem::path(swap_path) / fmt::format("rank-{:05}", rank)).string();
+}
+
+// The largest unit decides how many elements a block or a prefetch can use.
+std::uint64_t largest_unit_numel(const ModelConfig& model, const ModelOptions& options) {
+  std::uint64_t largest = 1;
+  for (UnitSpec& unit : make_gpt2(model, options)->unit_specs())
+    largest = std::max(largest, make_unit_layout(std::move(unit)).numel);
+  return largest;
+}
+
+// DeepSpeed gives these in elements, often far above any model's size.
+void resolve_element_counts(Settings& settings, const ModelConfig& model, const ModelOptions& options) {
+  if (!settings.bucket_numel && !settings.swap_block_numel && !settings.prefetch_numel) return;
+  const std::uint64_t unit = largest_unit_numel(model, options);
+  if (settings.bucket_numel)
+    settings.bucket_bytes = std::min(*settings.bucket_numel, unit) * size_of(settings.dtype);
+  if (settings.swap_block_numel)
+    settings.swap_block_bytes =
+        round_up(std::min(*settings.swap_block_numel, unit), norm_chunk_numel) * state_bytes_per_element;
+  if (settings.prefetch_numel)
+    settings.prefetch_units = std::min<std::uint64_t>(divide_up(*settings.prefetch_numel, unit),
+                                                      static_cast<std::uint64_t>(model.layers) + 2);
+  settings.bucket_numel.reset(), settings.swap_block_numel.reset(), settings.prefetch_numel.reset();
+}
+
+void check_placement(const Settings& settings) {
+  if (settings.optimizer_tier == Tier::nvme && settings.swap_path.empty())
+    throw UsageError(
+        "optimizer states on NVMe need a folder to live in: give --swap-path DIR (or "
+        "zero_optimization.offload_optimizer.nvme_path).");
+  if (settings.resume_swap && settings.optimizer_tier != Tier::nvme)
+    throw UsageError(
+        "--resume swap needs optimizer states on NVMe: give --offload-optimizer nvme and the --swap-path of "
+        "the earlier run.");
+  if (settings.resume_swap && settings.durability == Durability::none)
+    throw UsageError(
+        "--resume swap needs --durability step: with \"none\" no step is ever committed, so there is nothing "
+        "to continue from.");
+  if (!settings.swap_path.empty() && settings.optimizer_tier != Tier::nvme)
+    throw UsageError(fmt::format(
+        "--swap-path {} would not be used: nothing is placed on NVMe. Add --offload-optimizer nvme, "
+        "or leave the path out.",
+        settings.swap_path));
+}
+
+void check_sequence(const Settings& settings, const ModelConfig& model) {
+  if (settings.sequence_length > static_cast<std::uint64_t>(model.max_positions))
+    throw UsageError(fmt::format("--sequence-length {} is more than the {} positions that {} has.",
+                                 settings.sequence_length, model.max_positions, model.name));
+}
+
+EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, int rank) {
+  EngineOptions engine;
+  engine.stage = static_cast<int>(settings.stage);
+  engine.optimizer_tier = settings.optimizer_tier;
+  engine.parameter_tier = settings.parameter_tier;
+  engine.gradient_tier = settings.gradient_tier;
+  engine.dtype = settings.dtype;
+  engine.accumulation = static_cast<int>(batch.accumulation);
+  engine.clip = settings.clip;
+  engine.adam.beta1 = settings.beta1;
+  engine.adam.beta2 = settings.beta2;
+  engine.adam.epsilon = settings.epsilon;
+  engine.adam.weight_decay = settings.weight_decay;
+  engine.adam.decoupled = settings.decoupled;
+  engine.seed = settings.seed;
+  engine.host_memory_bytes = settings.host_memory_bytes;
+  engine.bucket_bytes = settings.bucket_bytes;
+  engine.swap_block_bytes = settings.swap_block_bytes;
+  engine.swap_buffers = static_cast<std::uint32_t>(settings.swap_buffers);
+  engine.prefetch_units = static_cast<std::uint32_t>(settings.prefetch_units);
+  engine.persistence_numel = settings.persistence_numel;
+  engine.retain_adjacent = settings.retain_adjacent;
+  engine.swap_directory = rank_directory(settings.swap_path, rank);
+  engine.durability = settings.durability;
+  return engine;
+}
+
+// A DeepSpeed scheduler as its section again: the native keys cannot say all of it.
+Json scheduler_section(const DeepSpeedScheduler& scheduler) {
+  constexpr const char* types[] = {"", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+  Json params = {{"warmup_type", scheduler.logarithmic ? "log" : "linear"}};
+  const auto add = [&](const char* name, const auto& value) {
+    if (value) params[name] = *value;
+  };
+  add("warmup_min_lr", scheduler.minimum_rate);
+  add("warmup_max_lr", scheduler.maximum_rate);
+  add("warmup_num_steps", scheduler.warmup_steps);
+  add("total_num_steps", scheduler.total_steps);
+  add("warmup_min_ratio", scheduler.minimum_ratio);
+  add("cos_min_ratio", scheduler.cosine_minimum_ratio);
+  return {{"type", types[static_cast<std::size_t>(scheduler.type)]}, {"params", std::move(params)}};
+}
+
+std::string print_config(const Settings& settings) {
+  const bool native_schedule = settings.scheduler.type == DeepSpeedScheduler::Type::none;
+  Json config = Json::object(), native = Json::object();
+  for (const NativeSetting& setting : native_settings()) {
+    const std::string& name = setting.info.name;
+    if (!native_schedule && (name == "schedule" || name == "warmup_steps" || name == "minimum_rate_ratio"))
+      continue;
+    if (Json value = setting.get(settings); !value.is_null()) native[name] = std::move(value);
+  }
+  if (!native_schedule) config["scheduler"] = scheduler_section(settings.scheduler);
+  config["headrace"] = std::move(native);
+  return config.dump(2);
+}
+
+}  // namespace
+
+ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
+  if (settings.model.empty())
+    throw UsageError(fmt::format("no model is given: --model {}.", fmt::join(model_preset_names(), "|")));
+  ResolvedOptions options;
+  options.model = model_preset(settings.model);
+  check_sequence(settings, options.model);
+  settings.batch.world = static_cast<std::uint64_t>(launch.size);
+  settings.batch = resolve_batch(settings.batch, world_size_source(launch));
+  options.batch = settings.batch;
+  options.model_options = {.dtype = settings.dtype,
+                           .batch = static_cast<int>(options.batch.micro),
+                           .sequence = static_cast<int>(settings.sequence_length),
+                           .recompute = settings.recompute,
+                           .fused_head = settings.fused_head};
+  check_placement(settings);
+  resolve_element_counts(settings, options.model, options.model_options);
+  options.engine = engine_options(settings, options.batch, launch.rank);
+  resolve_placement(options.engine);
+  options.schedule = resolve_schedule(settings);
+  options.steps = settings.steps;
+  options.seed = settings.seed;
+  options.data_path = settings.data_path;
+  options.eval_path = settings.eval_path;
+  options.eval_every = settings.eval_every;
+  options.eval_batches = settings.eval_batches;
+  options.device = settings.device;
+  options.device_memory_bytes = settings.device_memory_bytes;
+  options.host_memory_bytes = settings.host_memory_bytes;
+  options.threads = static_cast<int>(settings.threads);
+  options.link_bytes_per_second = static_cast<double>(settings.link_bytes_per_second);
+  options.io = settings.io;
+  options.swap_path = settings.swap_path;
+  options.resume_swap = settings.resume_swap;
+  options.metrics_path = settings.metrics_path;
+  options.log_every = settings.log_every;
+  options.timeout_seconds = settings.timeout_seconds;
+  options.quiet = settings.quiet;
+  options.launch = launch;
+  options.effective_config = print_config(settings);
+  return options;
+}
+
+struct ConfigDraft::Impl {
+  Settings settings;
+  std::vector<std::string> notes;
+};
+
+ConfigDraft::ConfigDraft() : impl_(std::make_unique<Impl>()) {}
+ConfigDraft::~ConfigDraft() = default;
+
+void ConfigDraft::read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file || std::filesystem::is_directory(path))
+    throw UsageError(
+        fmt::format("the configuration file {} cannot be read: {}.", path,
+                    std::filesystem::exists(path) ? "it is not a readable file" : "it does not exist"));
+  read_text(text.str(), path);
+}
+
+void ConfigDraft::read_text(std::string_view json, const std::string& origin) {
+  Json parsed;
+  try {
+    parsed = Json::parse(json);
+  } catch (const Json::parse_error& error) {
+    throw UsageError(fmt::format("{} is not valid JSON: {}.", origin, error.what()));
+  }
+  for (std::string& note : apply_config(parsed, origin, impl_->settings))
+    impl_->notes.push_back(std::move(note));
+}
+
+void ConfigDraft::set_flag(const std::string& name, const std::string& value) {
+  const NativeSetting* setting = find_native(name);
+  HEADRACE_CHECK(setting != nullptr, "{} is not a setting", name);
+  std::string flag = "--" + name;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  setting->set(impl_->settings, ConfigValue(flag, value));
+}
+
+ResolvedOptions ConfigDraft::resolve(const LaunchInfo& launch) const {
+  ResolvedOptions options = resolve_settings(impl_->settings, launch);
+  options.notes = impl_->notes;
+  return options;
+}
+
+}  // namespace headrace

@@ -1,0 +1,96 @@
+#include "src/train/session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "headrace/errors.h"
+#include "headrace/state_hash.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder must exist: a mistyped path would otherwise fill the wrong file system (FIELD-CASES A16).
+void check_swap_path(const ResolvedOptions& options) {
+  const std::string& path = options.swap_path;
+  if (path.empty()) return;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status))
+    throw UsageError(fmt::format(
+        "--swap-path {} does not exist{}. Create the folder on the drive that is to hold optimizer states.",
+        path, fs::is_symlink(fs::symlink_status(path, error)) ? " (it is a dangling link)" : ""));
+  if (!fs::is_directory(status))
+    throw UsageError(fmt::format(
+        "--swap-path {} is not a folder. Give a folder on the drive that is to hold optimizer states.",
+        path));
+  if (::access(path.c_str(), W_OK | X_OK) != 0)
+    throw UsageError(fmt::format("--swap-path {} cannot be written: {}.", path, std::strerror(errno)));
+  if (options.resume_swap && !fs::exists(options.engine.swap_directory))
+    throw UsageError(fmt::format(
+        "--resume swap: there is nothing to continue from, {} does not exist. Leave --resume out to start "
+        "a new run.",
+        options.engine.swap_directory));
+}
+
+// Ranks with different options would wait for each other in different places (FIELD-CASES L1).
+void check_ranks_agree(const ResolvedOptions& options, Communicator& communicator, Device& device) {
+  if (communicator.size() == 1) return;
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(communicator.size()));
+  hashes[static_cast<std::size_t>(communicator.rank())] =
+      state_key(options.effective_config, StateKind::master);
+  const std::vector<Bytes> pieces(hashes.size(), sizeof(std::uint64_t));
+  communicator.all_gather(hashes.data(), pieces, Traffic::control, "options of the ranks");
+  device.synchronize();
+  for (std::size_t r = 1; r < hashes.size(); ++r)
+    if (hashes[r] != hashes[0])
+      throw UsageError(fmt::format(
+          "rank {} was started with other options than rank 0. Start every rank with the same command; "
+          "--print-config shows what one sees.",
+          r));
+}
+
+}  // namespace
+
+RunInputs check_inputs(const ResolvedOptions& options) {
+  if (options.data_path.empty())
+    throw UsageError("no data is given: --data FILE, or a folder of text files.");
+  if (options.eval_path.empty() && options.eval_every > 0)
+    throw UsageError("--eval-every needs --eval-data FILE: there is no held-out text to evaluate.");
+  Corpus training(options.data_path, options);
+  std::optional<Corpus> held_out;
+  if (!options.eval_path.empty()) held_out.emplace(options.eval_path, options);
+  check_swap_path(options);
+  RunPlan plan = plan_run(options);
+  require_fit(options, plan);
+  return {std::move(training), std::move(held_out), std::move(plan)};
+}
+
+void Session::build() {
+  backends = make_backends(options, device_arena_bytes(options, inputs.plan));
+  check_ranks_agree(options, *backends.communicator, *backends.device);
+  engine = std::make_unique<Engine>(*backends.device, *backends.kernels, *backends.communicator,
+                                    backends.io.get(), options.engine);
+  model = make_gpt2(options.model, options.model_options);
+  Model::Context context{.device = backends.device.get(),
+                         .memory = &engine->device_memory(),
+                         .hooks = engine.get(),
+                         .units = {},
+                         .layouts = {}};
+  for (UnitSpec& spec : model->unit_specs()) context.units.push_back(engine->add_unit(std::move(spec)));
+  for (const UnitId unit : context.units) context.layouts.push_back(&engine->layout(unit));
+  if (options.resume_swap) {
+    state = engine->resume();
+  } else {
+    engine->initialise();
+    state.rng_state = options.seed;
+  }
+  model->bind(std::move(context));
+}
+
+}  // namespace headrace

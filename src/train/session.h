@@ -1,0 +1,48 @@
+// One training run: its plan, backends, engine, model and data, built in the order that refuses early and
+// leaves nothing behind.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "headrace/data.h"
+#include "headrace/train.h"
+#include "src/train/backends.h"
+
+namespace headrace {
+
+struct Corpus {
+  ByteCorpus bytes;
+  SampleWindows windows;
+  Corpus(const std::string& path, const ResolvedOptions& options)
+      : bytes(ByteCorpus::open(path)),
+        windows(bytes, static_cast<std::uint64_t>(options.model_options.sequence), options.seed) {}
+};
+
+// Everything that can be checked without creating anything: data, plan, limits, swap path.
+struct RunInputs {
+  Corpus training;
+  std::optional<Corpus> held_out;
+  RunPlan plan;
+};
+RunInputs check_inputs(const ResolvedOptions& options);
+
+struct Session {
+  const ResolvedOptions& options;
+  RunInputs inputs;
+  Backends backends;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Model> model;
+  TrainingState state;
+
+  Session(const ResolvedOptions& options_in, RunInputs inputs_in)
+      : options(options_in), inputs(std::move(inputs_in)) {}
+  // Backends, engine, model, parameters; continues from the swap store when asked to. Collective.
+  void build();
+
+  int rank() const { return options.launch.rank; }
+  std::uint64_t sequence() const { return static_cast<std::uint64_t>(options.model_options.sequence); }
+};
+
+}  // namespace headrace

@@ -1,0 +1,87 @@
+// The draft of a run's options: one plain struct that the tables of native and DeepSpeed keys write into.
+// Counts that are given in elements (DeepSpeed's buckets) stay so until the element type is known.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/config.h"
+#include "src/train/config_value.h"
+
+namespace headrace {
+
+// DeepSpeed's `scheduler` section as given; resolve.cpp turns it into ScheduleOptions.
+struct DeepSpeedScheduler {
+  enum class Type : std::uint8_t { none, warmup, warmup_decay, warmup_cosine };
+  Type type = Type::none;
+  bool logarithmic = true;
+  std::optional<double> minimum_rate, maximum_rate, minimum_ratio, cosine_minimum_ratio;
+  std::optional<std::uint64_t> warmup_steps, total_steps;
+};
+
+struct Settings {
+  std::string model, data_path, eval_path;
+  std::uint64_t sequence_length = 256;
+  DType dtype = DType::bf16;
+  bool recompute = false, fused_head = true;
+
+  BatchSizes batch;
+  std::uint64_t steps = 100, seed = 0, eval_every = 0, eval_batches = 8;
+
+  double learning_rate = 3e-4, minimum_rate_ratio = 0.1;
+  std::optional<std::uint64_t> warmup_steps;
+  ScheduleOptions::Decay decay = ScheduleOptions::Decay::cosine;
+  DeepSpeedScheduler scheduler;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+  bool decoupled = true;
+  double clip = 1.0;
+
+  std::uint64_t stage = 0;
+  Tier optimizer_tier = Tier::device, parameter_tier = Tier::device, gradient_tier = Tier::device;
+  std::string swap_path;
+  Durability durability = Durability::step;
+  Bytes swap_block_bytes = 3 << 20, bucket_bytes = 4 << 20;
+  std::optional<std::uint64_t> swap_block_numel, bucket_numel, prefetch_numel;
+  std::uint64_t swap_buffers = 8, prefetch_units = 1, persistence_numel = 0;
+  bool retain_adjacent = true;
+
+  DeviceKind device = DeviceKind::cpu;
+  Bytes device_memory_bytes = 0, host_memory_bytes = 0;
+  std::uint64_t threads = 0;
+  Bytes link_bytes_per_second = 0;
+  IoKind io = IoKind::automatic;
+
+  bool resume_swap = false;
+  std::string metrics_path;
+  std::uint64_t log_every = 1;
+  double timeout_seconds = 600;
+  bool quiet = false;
+};
+
+// A key of the `headrace` section, which is also a flag.
+struct NativeSetting {
+  SettingInfo info;
+  void (*set)(Settings&, const ConfigValue&);
+  Json (*get)(const Settings&);
+};
+const std::vector<NativeSetting>& native_settings();
+const NativeSetting* find_native(std::string_view name);
+
+// A key of DeepSpeed's. `native` is the setting that it gives a value to; `set` is used where the value needs
+// more than that setting's own reading. A key that is not available, or a hint, is accepted at the value
+// `inert` (JSON) that asks for nothing.
+struct DeepSpeedKey {
+  std::string path;
+  KeyClass key_class;
+  std::string native, inert, meaning;
+  void (*set)(Settings&, const ConfigValue&) = nullptr;
+};
+const std::vector<DeepSpeedKey>& deepspeed_table();
+
+// Applies a parsed file to the settings; returns notes.
+std::vector<std::string> apply_config(const Json& file, const std::string& origin, Settings& settings);
+
+ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch);
+
+}  // namespace headrace

@@ -1,0 +1,52 @@
+#include "src/train/stop_signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <string_view>
+
+namespace headrace {
+namespace {
+
+constexpr int interrupted_status = 130, terminated_status = 143;
+
+std::atomic<int> stop_requests{0}, interrupts{0};
+static_assert(std::atomic<int>::is_always_lock_free, "the handlers may only touch lock-free state");
+
+void say(std::string_view text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+// Only calls that are safe in a handler: write, _exit, lock-free atomics.
+void handle(int signal) {
+  if (signal == SIGTERM) ::_exit(terminated_status);
+  if (signal == SIGINT && interrupts.fetch_add(1) > 0) ::_exit(interrupted_status);
+  if (stop_requests.fetch_add(1) == 0 && signal == SIGINT)
+    say("\nheadrace: stopping after this step; press Ctrl-C again to end at once\n");
+}
+
+constexpr std::array handled = {SIGINT, SIGUSR1, SIGTERM};
+std::array<struct sigaction, handled.size()> previous;
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  stop_requests = 0;
+  interrupts = 0;
+  struct sigaction action {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  for (std::size_t s = 0; s < handled.size(); ++s) ::sigaction(handled[s], &action, &previous[s]);
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t s = 0; s < handled.size(); ++s) ::sigaction(handled[s], &previous[s], nullptr);
+}
+
+bool StopSignals::requested() const {
+  return stop_requests.load() > 0;
+}
+
+}  // namespace headrace

@@ -1,0 +1,126 @@
+#include "src/train/training_loop.h"
+
+#include <chrono>
+
+namespace headrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One optimizer step: forward and backward of every micro-batch, update, commit.
+class StepRunner {
+ public:
+  explicit StepRunner(Session& session) : session_(session), losses_(session.options.batch.accumulation) {}
+  StepMetrics run(const StopSignals& signals);
+
+ private:
+  void forward_backward(std::uint64_t micro_batch);
+  double mean_loss() const;
+
+  Session& session_;
+  std::vector<std::vector<std::int32_t>> tokens_;  // alive until the lanes are idle
+  std::vector<float> losses_;
+};
+
+void StepRunner::forward_backward(std::uint64_t micro_batch) {
+  const ResolvedOptions& options = session_.options;
+  const BatchSizes& batch = options.batch;
+  const std::uint64_t first = session_.state.data_position + micro_batch * batch.world * batch.micro +
+                              static_cast<std::uint64_t>(session_.rank()) * batch.micro;
+  const Corpus& corpus = session_.inputs.training;
+  tokens_.push_back(read_samples(corpus.bytes, corpus.windows, session_.sequence(), first, batch.micro));
+  session_.engine->begin_micro_batch();
+  session_.model->forward_backward(tokens_.back().data(), static_cast<float>(session_.state.loss_scale),
+                                   &losses_[micro_batch]);
+}
+
+double StepRunner::mean_loss() const {
+  double sum = 0;
+  for (const float loss : losses_) sum += loss;
+  return sum / static_cast<double>(losses_.size());
+}
+
+StepMetrics StepRunner::run(const StopSignals& signals) {
+  const ResolvedOptions& options = session_.options;
+  const Clock::time_point start = Clock::now();
+  const EngineCounters before = session_.engine->counters();
+  tokens_.clear();
+  for (std::uint64_t m = 0; m < options.batch.accumulation; ++m) forward_backward(m);
+
+  StepMetrics metrics;
+  metrics.learning_rate = learning_rate(options.schedule, session_.state.iteration);
+  session_.state.data_position += options.batch.global;
+  ++session_.state.iteration;
+  const StepResult result = session_.engine->step(metrics.learning_rate, session_.state);
+  session_.backends.device->synchronize();
+
+  metrics.step = session_.state.iteration;
+  metrics.gradient_norm = result.gradient_norm;
+  metrics.skipped = result.skipped;
+  metrics.loss_scale = session_.state.loss_scale;
+  metrics.step_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  metrics.tokens_per_second =
+      static_cast<double>(options.batch.global * session_.sequence()) / metrics.step_seconds;
+  RankSample own = difference(session_.engine->counters(), before);
+  own.loss = mean_loss();
+  own.device_peak_bytes = session_.engine->device_budget().peak_total();
+  own.host_peak_bytes = session_.engine->host_budget().peak_total();
+  own.stop_requested = signals.requested() ? 1 : 0;
+  metrics.ranks = combine_ranks(own, *session_.backends.communicator, *session_.backends.device);
+  return metrics;
+}
+
+bool wants_evaluation(const ResolvedOptions& options, std::uint64_t step, bool last) {
+  if (options.eval_path.empty()) return false;
+  return last || (options.eval_every > 0 && step % options.eval_every == 0);
+}
+
+void note(RunOutcome& outcome, const StepMetrics& metrics) {
+  if (!outcome.first_loss) outcome.first_loss = metrics.ranks.loss;
+  outcome.last_loss = metrics.ranks.loss;
+  if (metrics.eval_loss) outcome.eval_loss = metrics.eval_loss;
+  outcome.nvme_read_bytes += metrics.ranks.nvme_read_bytes;
+  outcome.nvme_written_bytes += metrics.ranks.nvme_written_bytes;
+  outcome.skipped_steps += metrics.skipped ? 1 : 0;
+}
+
+}  // namespace
+
+double evaluate(Session& session) {
+  const ResolvedOptions& options = session.options;
+  const BatchSizes& batch = options.batch;
+  const Corpus& corpus = *session.inputs.held_out;
+  const std::uint64_t windows = options.eval_batches * batch.world * batch.micro;
+  double sum = 0;
+  for (std::uint64_t b = 0; b < options.eval_batches; ++b) {
+    const std::uint64_t first = (b * batch.world + static_cast<std::uint64_t>(session.rank())) * batch.micro;
+    const auto tokens =
+        read_samples(corpus.bytes, corpus.windows, session.sequence(), first, batch.micro, windows);
+    float loss = 0;
+    session.model->evaluate(tokens.data(), &loss);
+    session.backends.device->synchronize();
+    sum += loss;
+  }
+  session.backends.communicator->all_reduce(std::span<double>(&sum, 1), Traffic::control, "held-out loss");
+  session.backends.device->synchronize();
+  return sum / static_cast<double>(options.eval_batches * batch.world);
+}
+
+RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& metrics_file,
+                     Progress& progress) {
+  const ResolvedOptions& options = session.options;
+  RunOutcome outcome;
+  StepRunner runner(session);
+  while (session.state.iteration < options.steps && !outcome.stopped) {
+    StepMetrics metrics = runner.run(signals);
+    outcome.stopped = metrics.ranks.stop_requested > 0 && metrics.step < options.steps;
+    const bool last = metrics.step == options.steps;
+    if (wants_evaluation(options, metrics.step, last)) metrics.eval_loss = evaluate(session);
+    note(outcome, metrics);
+    metrics_file.write(metrics);
+    progress.show(metrics);
+  }
+  return outcome;
+}
+
+}  // namespace headrace

@@ -1,0 +1,26 @@
+// The steps of a run, from the session's state to the last step or a stop.
+#pragma once
+
+#include <optional>
+
+#include "src/train/metrics.h"
+#include "src/train/progress.h"
+#include "src/train/session.h"
+#include "src/train/stop_signals.h"
+
+namespace headrace {
+
+// What the end of a run reports beside its summary.
+struct RunOutcome {
+  bool stopped = false;  // by a signal
+  std::optional<double> first_loss, last_loss, eval_loss;
+  Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;
+  std::uint64_t skipped_steps = 0;
+};
+
+RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& metrics, Progress& progress);
+
+// Mean loss over the fixed windows of the held-out text (a collective).
+double evaluate(Session& session);
+
+}  // namespace headrace
