@@ -64,10 +64,6 @@ std::unique_ptr<Model> make_gpt2(const ModelConfig& config, const ModelOptions& 
 // Peak device bytes per tag of one forward_backward, found by running it on a device that executes nothing.
 TagBytes measure_model_memory(const ModelConfig& config, const ModelOptions& options);
 // The sequence of hook calls of one forward_backward (the same way): what the planner counts.
-struct HookCall {
-  enum class Kind : std::uint8_t { acquire, release, gradient_buffer, gradients_ready } kind;
-  std::uint32_t unit_index;
-};
 std::vector<HookCall> record_hook_calls(const ModelConfig& config, const ModelOptions& options);
 
 }  // namespace headrace

@@ -9,7 +9,6 @@
 
 #include "headrace/engine.h"
 #include "headrace/memory.h"
-#include "headrace/model.h"
 #include "headrace/units.h"
 
 namespace headrace {

@@ -52,4 +52,10 @@ class ModuleHooks {
   virtual void gradients_ready(UnitId unit) = 0;
 };
 
+// One such call, of the unit_index-th unit: a recorded sequence of them is what the planner counts.
+struct HookCall {
+  enum class Kind : std::uint8_t { acquire, release, gradient_buffer, gradients_ready } kind;
+  std::uint32_t unit_index;
+};
+
 }  // namespace headrace
