@@ -100,15 +100,16 @@ IoFile IoFile::open(const std::string& path, Mode mode, bool direct) {
   if (!file.fd_) {
     file.fd_ = open_fd(path, flags);
     if (!file.fd_) throw IoError("open", path, 0, 0, errno);
-    if (direct)
-      warn_once(
-          "buffered " + path,
-          fmt::format(
-              "{} is on {}, which refuses direct I/O: it goes through the page cache, which takes memory and "
-              "time. Choose a path on a local ext4 or xfs disk for full speed.",
-              path, aio::file_system_name(file.fd())));
   }
   check_is_storage(file.fd_, path);
+  if (direct && !file.direct_) {
+    warn_once(
+        "buffered " + path,
+        fmt::format(
+            "{} is on {}, which refuses direct I/O: it goes through the page cache, which takes memory and "
+            "time. Choose a path on a local ext4 or xfs disk for full speed.",
+            path, aio::file_system_name(file.fd())));
+  }
   return file;
 }
 

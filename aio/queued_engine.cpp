@@ -83,6 +83,10 @@ QueuedEngine::QueuedEngine(const IoEngineOptions& options, RequestHook hook)
   check_options(options);
 }
 
+QueuedEngine::~QueuedEngine() {
+  if (in_forked_child()) (void)queue_.release();
+}
+
 IoTicket QueuedEngine::submit(IoDirection direction, const IoFile& file, std::uint64_t offset,
                               HostLease buffer, Bytes bytes) {
   HEADRACE_CHECK(!in_forked_child(), "an I/O engine used in a forked child, {}", file.path());
@@ -93,7 +97,7 @@ IoTicket QueuedEngine::submit(IoDirection direction, const IoFile& file, std::ui
   if (bytes == 0) {
     operation->finish({});
   } else {
-    queue_.add(std::move(operation));
+    queue_->add(std::move(operation));
     wake();
   }
   return ticket;
@@ -113,7 +117,7 @@ std::int64_t QueuedEngine::admit(const Request& request) const {
 }
 
 void QueuedEngine::complete(const Request& request, std::int64_t result) {
-  if (!queue_.complete(request, result)) return;
+  if (!queue_->complete(request, result)) return;
   Operation& operation = *request.operation;
   const IoResult outcome = operation.transfer.result();
   (operation.direction == IoDirection::read ? read_bytes_ : written_bytes_) += outcome.bytes;

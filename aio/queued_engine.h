@@ -21,6 +21,7 @@ class QueuedEngine : public IoEngine {
   IoTicket submit(IoDirection direction, const IoFile& file, std::uint64_t offset, HostLease buffer,
                   Bytes bytes) final;
   IoCounters counters() const final;
+  ~QueuedEngine() override;
 
  protected:
   QueuedEngine(const IoEngineOptions& options, RequestHook hook);
@@ -34,7 +35,7 @@ class QueuedEngine : public IoEngine {
   void complete(const Request& request, std::int64_t result);
   bool in_forked_child() const;
 
-  RequestQueue queue_;
+  std::unique_ptr<RequestQueue> queue_ = std::make_unique<RequestQueue>();
 
  private:
   class Ticket;

@@ -34,7 +34,7 @@ class ThreadEngine final : public QueuedEngine {
   void wake() override {}  // the queue wakes its waiters itself
 
   void run() {
-    while (const auto request = queue_.wait_next()) complete(*request, perform(*request));
+    while (const auto request = queue_->wait_next()) complete(*request, perform(*request));
   }
 
   std::int64_t perform(const Request& request) const {
@@ -55,7 +55,7 @@ class ThreadEngine final : public QueuedEngine {
           .release();  // they do not exist here, and a std::thread can neither be joined nor forgotten
       return;
     }
-    queue_.close();
+    queue_->close();
     for (std::thread& thread : *threads_) thread.join();
   }
 

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "aio/uring_refusal.h"
 #include "headrace/errors.h"
@@ -32,8 +34,20 @@ Uring::Uring(std::uint32_t entries) {
   }
 }
 
-// liburing answers a negated errno value and leaves errno alone.
+// The kernel counts the locked pages of a closed ring until it has taken the ring apart, some time later:
+// with a small limit, a ring that replaces another has to be patient.
 int Uring::set_up(std::uint32_t entries, unsigned flags) {
+  constexpr int max_tries = 50;
+  int code = try_set_up(entries, flags);
+  for (int tries = 1; code == ENOMEM && tries < max_tries; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    code = try_set_up(entries, flags);
+  }
+  return code;
+}
+
+// liburing answers a negated errno value and leaves errno alone.
+int Uring::try_set_up(std::uint32_t entries, unsigned flags) {
   io_uring_params params{};
   params.flags = flags;
   return -io_uring_queue_init_params(entries, &ring_, &params);

@@ -30,6 +30,7 @@ class Uring {
 
  private:
   int set_up(std::uint32_t entries, unsigned flags);
+  int try_set_up(std::uint32_t entries, unsigned flags);
 
   io_uring ring_{};
   bool starts_disabled_ = false;

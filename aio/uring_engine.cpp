@@ -117,7 +117,7 @@ void UringEngine::Thread::arm_wake_up() {
 
 void UringEngine::Thread::issue_ready() {
   while (!free_slots_.empty()) {
-    auto request = engine_.queue_.try_next();
+    auto request = engine_.queue_->try_next();
     if (!request) return;
     const std::int64_t admitted = engine_.admit(*request);
     if (admitted > 0)

@@ -300,18 +300,6 @@ TEST_P(IoEngineContract, a_transfer_of_more_than_2_gib_is_whole) {
   ::munmap(base, bytes);
 }
 
-TEST_P(IoEngineContract, two_thousand_engines_leave_no_descriptor_behind) {
-  const IoFile file = create("data");
-  const AlignedMemory memory(4096);
-  make({.queue_depth = 2});
-  const std::size_t before = open_descriptors();
-  for (int i = 0; i < 2000; ++i) {
-    const auto engine = make({.queue_depth = 2});
-    if (i % 50 == 0) expect_whole(transfer(*engine, IoDirection::write, file, 0, memory), 4096);
-  }
-  EXPECT_EQ(open_descriptors(), before);
-}
-
 TEST_P(IoEngineContract, impossible_options_are_refused_by_name) {
   EXPECT_THROW(make({.queue_depth = 0}), UsageError);
   EXPECT_THROW(make({.queue_depth = 1u << 20}), UsageError);

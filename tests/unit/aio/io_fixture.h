@@ -2,6 +2,7 @@
 // owner that counts.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
