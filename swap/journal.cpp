@@ -61,7 +61,7 @@ Journal Journal::open(const std::string& directory, std::uint64_t store_id, std:
   journal.fd_ = open_file(journal.path_, O_RDWR);
   journal.append_offset_ = contents.append_offset;
   journal.newest_offset_ = contents.newest_offset;
-  journal.restore_tail(contents.history);
+  if (contents.torn_bytes > 0) journal.restore_tail(contents.history);
   return journal;
 }
 
@@ -73,14 +73,19 @@ void Journal::check_usable() const {
                     path_));
 }
 
-// Cuts everything after the newest commit, and repeats the release when its predecessor is given up. A throw
-// leaves the journal broken.
+// Cuts everything after the newest commit, durably. When its predecessor is given up, a release takes the
+// place of what is cut before the file is shortened: at no moment do the two look like a pair. A throw leaves
+// the journal broken.
 void Journal::restore_tail(const CommitHistory& history) {
   broken_ = true;
-  truncate_file(fd_.get(), path_, append_offset_);
+  std::uint64_t end = append_offset_;
+  if (history.newest && !history.superseded) {
+    const std::vector<std::byte> release = encode_release(*history.newest);
+    write_at(fd_.get(), path_, end, release);
+    end += release.size();
+  }
+  truncate_file(fd_.get(), path_, end);
   sync_file(fd_.get(), path_);
-  if (history.newest && !history.superseded)
-    write_at(fd_.get(), path_, append_offset_, encode_release(*history.newest));
   broken_ = false;
 }
 
@@ -112,7 +117,6 @@ void Journal::drop_newest(const CommitRecord& remaining) {
   check_usable();
   append_offset_ = newest_offset_;
   restore_tail({std::nullopt, remaining});
-  sync_file(fd_.get(), path_);
 }
 
 // A new journal of the commits that are still whole takes the place of this one. When there is no room to

@@ -23,8 +23,8 @@ namespace headrace::testing {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "headrace-swap-XXXXXX").string();
+  explicit TemporaryFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "headrace-swap-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed: " + pattern);
     path_ = pattern;
   }
@@ -46,6 +46,11 @@ class TemporaryFolder {
  private:
   std::string path_;
 };
+
+// Where flushing costs nothing: for copies whose flushes prove nothing.
+inline std::filesystem::path memory_folder() {
+  return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path();
+}
 
 class Buffer {
  public:
