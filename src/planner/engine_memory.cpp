@@ -29,8 +29,8 @@ void add_parameters(MemoryPlan& plan, const RankPlan& rank, const EngineOptions&
     else
       add_host(plan, MemoryTag::parameters, unit.own.numel * element);
   }
-  for (const Bytes bytes : make_gather_schedule(rank.units, options).slot_bytes())
-    add_device(plan, MemoryTag::prefetch, bytes);
+  const GatherSchedule slots = make_gather_schedule(rank.units, options);
+  for (const Bytes bytes : slots.slot_bytes()) add_device(plan, MemoryTag::prefetch, bytes);
 }
 
 void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
@@ -42,9 +42,8 @@ void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
     add(plan, MemoryTag::gradients, (resident ? unit.layout.numel : unit.own.numel) * element);
     if (options.accumulation > 1) add(plan, MemoryTag::gradient_accumulators, unit.own.numel * 4);
   }
-  for (const Bytes bytes :
-       make_gradient_slots(rank.units, options, rank.placement, rank.world_size).slot_bytes())
-    add_device(plan, MemoryTag::communication_buckets, bytes);
+  const GatherSchedule slots = make_gradient_slots(rank.units, options, rank.placement, rank.world_size);
+  for (const Bytes bytes : slots.slot_bytes()) add_device(plan, MemoryTag::communication_buckets, bytes);
   const BucketLayout buckets = make_bucket_layout(rank.units, options, rank.placement, rank.world_size);
   add_device(plan, MemoryTag::communication_buckets, buckets.total_bytes());
   if (!on_device && options.accumulation > 1) add_host(plan, MemoryTag::staging, buckets.numel * 4);

@@ -24,7 +24,7 @@ std::string_view name_of(UpdateAction action) {
 
 std::vector<UpdateStep> plan_update(const UpdatePlanOptions& options) {
   HEADRACE_CHECK(!options.states_on_nvme || options.buffers >= 3, "{} state buffers", options.buffers);
-  const std::uint32_t blocks = options.blocks, buffers = options.buffers, ahead = (buffers + 1) / 2;
+  const std::uint32_t blocks = options.blocks, buffers = options.buffers, ahead = buffers / 2;
   std::vector<UpdateStep> plan;
   const auto emit = [&](UpdateAction action, std::uint32_t position) {
     plan.push_back({action, options.reversed ? blocks - 1 - position : position});

@@ -32,8 +32,9 @@ struct UpdatePlanOptions {
   bool states_on_nvme = false;
   bool move_gradient = false;    // gradients live elsewhere than the update runs
   bool move_parameters = false;  // parameters live elsewhere than the update runs
-  std::uint32_t buffers = 8;     // state buffers, at least 3; half of them (rounded up) read ahead
-  bool reversed = false;         // last block first: alternates from step to step
+  std::uint32_t buffers =
+      8;  // state buffers, at least 3: half of them read ahead, one is updated, the rest write
+  bool reversed = false;  // last block first: alternates from step to step
 };
 std::vector<UpdateStep> plan_update(const UpdatePlanOptions& options);
 std::string to_string(const std::vector<UpdateStep>& plan);

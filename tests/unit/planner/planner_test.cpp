@@ -83,10 +83,12 @@ TEST(Advice, raises_the_limit_to_what_fits_exactly_when_nothing_else_helps) {
 }
 
 TEST(SmallestStage, is_the_first_that_fits) {
-  PlanRequest request = bare_model(100'000'000, 0, 4);
-  request.device_limit = 950'000'000;
+  PlanRequest request = bare_model(2'000'000, 0, 4);
+  for (int i = 1; i < 50; ++i)
+    request.units.push_back({std::to_string(i), {{.name = std::to_string(i), .shape = {2'000'000}}}});
+  request.device_limit = 750'000'000;  // of 16P = 1.6e9, 4P + 12P/4 = 0.7e9, 2P + 14P/4 = 0.55e9
   EXPECT_EQ(smallest_stage_that_fits(request), 1);
-  request.device_limit = 750'000'000;
+  request.device_limit = 650'000'000;
   EXPECT_EQ(smallest_stage_that_fits(request), 2);
   request.device_limit = 1;
   EXPECT_EQ(smallest_stage_that_fits(request), std::nullopt);
