@@ -38,7 +38,9 @@ template <class V, class Body>
 
 template <class V>
 struct AdamFactors {
-  typename V::Floats gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, sqrt_bias2, epsilon;
+  typename V::Floats gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2;
+  typename V::Divisor sqrt_bias2;
+  typename V::Floats epsilon;
   typename V::Floats coupled_decay, decay, step_size;
 
   [[gnu::always_inline]] explicit AdamFactors(const AdamConstants& c)
@@ -47,7 +49,7 @@ struct AdamFactors {
         one_minus_beta1(V::set(c.one_minus_beta1)),
         beta2(V::set(c.beta2)),
         one_minus_beta2(V::set(c.one_minus_beta2)),
-        sqrt_bias2(V::set(c.sqrt_bias2)),
+        sqrt_bias2(V::set_divisor(c.sqrt_bias2)),
         epsilon(V::set(c.epsilon)),
         coupled_decay(V::set(c.coupled_decay)),
         decay(V::set(c.decay)),

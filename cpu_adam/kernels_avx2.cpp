@@ -12,6 +12,7 @@
 
 #pragma GCC target("avx2,fma")
 
+#include "cpu_adam/division_by_constant.h"
 #include "cpu_adam/kernel_body.h"
 
 namespace headrace {
@@ -21,8 +22,10 @@ struct Avx2 {
   static constexpr int width = 8;
   using Floats = __m256;
   using Integers = __m256i;
+  using Divisor = ConstantDivisor<Avx2>;
 
   static Floats set(float x) { return _mm256_set1_ps(x); }
+  static Divisor set_divisor(float x) { return Divisor::of(x); }
 
   // All ones in the first n lanes.
   static Integers mask(First extent) {
@@ -60,8 +63,14 @@ struct Avx2 {
   static Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
   static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
   static Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+  static Floats div(Floats a, const Divisor& b) { return quotient<Avx2>(a, b); }
   static Floats sqrt(Floats a) { return _mm256_sqrt_ps(a); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+
+  static Floats negative(Floats a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f)); }
+  static Floats zero_or_infinite_else(Floats a, Floats q) {
+    return _mm256_blendv_ps(q, a, _mm256_cmp_ps(_mm256_add_ps(a, a), a, _CMP_EQ_OQ));
+  }
 
   // to_bf16 of dtype.h on integer lanes.
   template <class T>

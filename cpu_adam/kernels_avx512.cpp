@@ -15,6 +15,7 @@
 
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 
+#include "cpu_adam/division_by_constant.h"
 #include "cpu_adam/kernel_body.h"
 
 namespace headrace {
@@ -24,8 +25,10 @@ struct Avx512 {
   static constexpr int width = 16;
   using Floats = __m512;
   using Integers = __m512i;
+  using Divisor = ConstantDivisor<Avx512>;
 
   static Floats set(float x) { return _mm512_set1_ps(x); }
+  static Divisor set_divisor(float x) { return Divisor::of(x); }
 
   static __mmask16 mask(First extent) { return static_cast<__mmask16>((1u << extent.n) - 1u); }
   static Floats widen(__m256i halves) {
@@ -52,8 +55,15 @@ struct Avx512 {
   static Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
   static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
   static Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+  static Floats div(Floats a, const Divisor& b) { return quotient<Avx512>(a, b); }
   static Floats sqrt(Floats a) { return _mm512_sqrt_ps(a); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+
+  static Floats negative(Floats a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+  static Floats zero_or_infinite_else(Floats a, Floats q) {
+    constexpr int zero = 0x02 | 0x04, infinite = 0x08 | 0x10;
+    return _mm512_mask_mov_ps(q, _mm512_fpclass_ps_mask(a, zero | infinite), a);
+  }
 
   // to_bf16 of dtype.h on integer lanes; VCVTNEPS2BF16 would flush denormals.
   template <class T>

@@ -10,8 +10,10 @@ namespace {
 struct Scalar {
   static constexpr int width = 1;
   using Floats = float;
+  using Divisor = float;
 
   static Floats set(float x) { return x; }
+  static Divisor set_divisor(float x) { return x; }
   static Floats load(const float* p, Whole) { return *p; }
   static Floats load(const bf16* p, Whole) { return to_float(*p); }
   static void store(float* p, Floats x, Whole) { *p = x; }
