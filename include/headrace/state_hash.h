@@ -1,7 +1,7 @@
 // The hash that proves two runs equal (DESIGN section 9), and the counter-based numbers that initial values come from.
 //
 // The hash is the sum modulo 2^64 of one 64-bit value an element, mixed with step, RNG, loss scale and data position.
-// tests/support/store_hash.py computes the same independently.
+// tests/python/read_store.py computes the same independently.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Reads a Headrace swap path on its own and prints its state hash.
+
+Independent of the C++ code: written from the format's description in swap/format.h and of the hash in
+include/headrace/state_hash.h, with the standard library alone. numpy, where present, only makes it faster.
+
+    read_store.py SWAP-PATH [--step N] [--pure] [--skip-crc]
+
+SWAP-PATH holds folders rank-00000, rank-00001, ..., or is one of them.
+"""
+
+import argparse
+import array
+import json
+import re
+import struct
+import sys
+from pathlib import Path
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+MASK = (1 << 64) - 1
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+
+
+class Damaged(Exception):
+    """Stored bytes do not check."""
+
+
+# ---- checksums and hashes ----------------------------------------------------------------------------------------------
+
+
+def _crc32c_table():
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+CRC_TABLE = _crc32c_table()
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = (crc >> 8) ^ CRC_TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+P1, P2, P3, P4, P5 = (
+    0x9E3779B185EBCA87,
+    0xC2B2AE3D27D4EB4F,
+    0x165667B19E3779F9,
+    0x85EBCA77C2B2AE63,
+    0x27D4EB2F165667C5,
+)
+
+
+def _rotate(x, bits):
+    return ((x << bits) | (x >> (64 - bits))) & MASK
+
+
+def _round(accumulator, lane):
+    return _rotate((accumulator + lane * P2) & MASK, 31) * P1 & MASK
+
+
+def xxh64(data, seed=0):
+    position, length = 0, len(data)
+    if length >= 32:
+        lanes = [(seed + P1 + P2) & MASK, (seed + P2) & MASK, seed, (seed - P1) & MASK]
+        while position + 32 <= length:
+            for i, word in enumerate(struct.unpack_from("<4Q", data, position)):
+                lanes[i] = _round(lanes[i], word)
+            position += 32
+        h = sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18))) & MASK
+        for lane in lanes:
+            h = ((h ^ _round(0, lane)) * P1 + P4) & MASK
+    else:
+        h = (seed + P5) & MASK
+    h = (h + length) & MASK
+    while position + 8 <= length:
+        (word,) = struct.unpack_from("<Q", data, position)
+        h = (_rotate(h ^ _round(0, word), 27) * P1 + P4) & MASK
+        position += 8
+    if position + 4 <= length:
+        (word,) = struct.unpack_from("<I", data, position)
+        h = (_rotate(h ^ (word * P1 & MASK), 23) * P2 + P3) & MASK
+        position += 4
+    for byte in data[position:]:
+        h = _rotate(h ^ (byte * P5 & MASK), 11) * P1 & MASK
+    h = (h ^ (h >> 33)) * P2 & MASK
+    h = (h ^ (h >> 29)) * P3 & MASK
+    return h ^ (h >> 32)
+
+
+def splitmix64(x):
+    x = (x + GOLDEN_GAMMA) & MASK
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
+    return x ^ (x >> 31)
+
+
+def hash_values_pure(key, first, data):
+    bits = array.array("I", data)
+    if sys.byteorder != "little":
+        bits.byteswap()
+    total = 0
+    for j, value in enumerate(bits):
+        total += splitmix64(splitmix64((key + first + j) & MASK) ^ value)
+    return total & MASK
+
+
+def hash_values_numpy(key, first, data):
+    def mix(x):
+        x = x + numpy.uint64(GOLDEN_GAMMA)
+        x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+        return x ^ (x >> numpy.uint64(31))
+
+    bits = numpy.frombuffer(data, dtype="<u4").astype(numpy.uint64)
+    positions = numpy.arange(len(bits), dtype=numpy.uint64) + numpy.uint64((key + first) & MASK)
+    return int(mix(mix(positions) ^ bits).sum(dtype=numpy.uint64))
+
+
+# ---- the store ---------------------------------------------------------------------------------------------------------
+
+
+class Commit:
+    def __init__(self, sequence, step, table, metadata):
+        self.sequence, self.step, self.table, self.metadata = sequence, step, table, metadata
+
+
+def _record_at(journal, offset):
+    """(kind, sequence, step, entries, metadata bytes, body, end) of the record there, or None if it does not check."""
+    if offset + 40 > len(journal):
+        return None
+    magic, kind, sequence, step, entries, metadata_bytes, body_crc, crc = struct.unpack_from("<IIQQIIII", journal, offset)
+    if magic != 0x43525248 or crc != crc32c(journal[offset : offset + 36]):
+        return None
+    body_bytes = (entries * 24 + metadata_bytes + 7) // 8 * 8
+    body = journal[offset + 40 : offset + 40 + body_bytes]
+    if len(body) < body_bytes or crc32c(body) != body_crc:
+        return None
+    return kind, sequence, step, entries, metadata_bytes, body, offset + 40 + body_bytes
+
+
+def read_journal(path, store_id, blocks):
+    """The commits whose extents are reserved, oldest first."""
+    journal = path.read_bytes()
+    if len(journal) < 32:
+        raise Damaged(f"{path} is cut short")
+    magic, version, block_count, journal_id, _, crc = struct.unpack_from("<8sIIQII", journal)
+    if magic != b"HRJOURNL" or crc != crc32c(journal[:28]):
+        raise Damaged(f"{path}: the header does not check")
+    if version != 1 or block_count != blocks or journal_id != store_id:
+        raise Damaged(f"{path} belongs to another store or version")
+    offset, commits, released = 32, [], False
+    while (record := _record_at(journal, offset)) is not None:
+        kind, sequence, step, entries, metadata_bytes, body, offset = record
+        if kind == 2:
+            released = True
+            break
+        if entries != blocks or (commits and sequence != commits[-1].sequence + 1):
+            raise Damaged(f"{path}: commit {sequence} is out of order")
+        table = [struct.unpack_from("<QQII", body, 24 * i)[:3] for i in range(entries)]
+        metadata = body[24 * entries : 24 * entries + metadata_bytes].decode()
+        commits = commits[-1:] + [Commit(sequence, step, table, metadata)]
+    for later in range((offset + 8) // 8 * 8, len(journal) - 39, 8):
+        record = _record_at(journal, later) if journal[later : later + 4] == b"HRRC" else None
+        if record is not None and record[0] == 1:
+            raise Damaged(f"{path} is damaged at offset {offset}, before its end")
+    return commits[-1:] if released or offset < len(journal) else commits
+
+
+class Store:
+    def __init__(self, folder):
+        description = json.loads((folder / "store.json").read_text())
+        if description["format"] != 1:
+            raise Damaged(f"{folder} has format {description['format']}")
+        self.folder = folder
+        self.blocks = description["blocks"]
+        self.layout = json.loads(description["layout"])
+        self.commits = []
+        if description["durability"] == "step":
+            self.commits = read_journal(folder / "journal.bin", int(description["store_id"], 16), len(self.blocks))
+
+    def commit(self, step):
+        return next(commit for commit in self.commits if commit.step == step)
+
+    def read_blocks(self, step, check_crc):
+        """(layout entry, bytes) of each block of a step."""
+        with open(self.folder / "extents.bin", "rb") as extents:
+            for block, entry, (offset, generation, crc) in zip(
+                self.blocks, self.layout["blocks"], self.commit(step).table
+            ):
+                if generation == 0:
+                    raise Damaged(f"block {block['name']} was never written")
+                extents.seek(offset)
+                data = extents.read(block["bytes"])
+                if len(data) != block["bytes"] or (check_crc and crc32c(data) != crc):
+                    raise Damaged(f"block {block['name']} of {extents.name} at offset {offset} does not check")
+                yield entry, data
+
+
+def sum_of_store(store, step, hash_values, check_crc):
+    """Sum over the store's parameter elements, and how many there are."""
+    total = elements = 0
+    keys = {}
+    for entry, data in store.read_blocks(step, check_crc):
+        first, numel = entry["first"], entry["numel"]
+        for parameter in store.layout["units"][entry["unit"]]["parameters"]:
+            begin = max(first, parameter["offset"])
+            end = min(first + numel, parameter["offset"] + parameter["numel"])
+            if begin >= end:
+                continue
+            name = parameter["name"]
+            if name not in keys:
+                keys[name] = xxh64(name.encode())
+            for kind in range(3):  # master, exp_avg, exp_avg_sq
+                start = 4 * (kind * numel + begin - first)
+                part = data[start : start + 4 * (end - begin)]
+                total += hash_values(keys[name] ^ kind, begin - parameter["offset"], part)
+            elements += end - begin
+    return total & MASK, elements
+
+
+def state_hash(path, step=None, pure=False, check_crc=True):
+    """(step, hash) of a swap path: the newest step that every rank has, unless one is given."""
+    path = Path(path)
+    if (path / "store.json").exists():
+        folders = [path]
+    else:
+        names = [p for p in path.iterdir() if re.fullmatch(r"rank-\d+", p.name) and (p / "store.json").exists()]
+        folders = sorted(names, key=lambda p: int(p.name[5:]))
+    if not folders:
+        raise Damaged(f"there is no swap store in {path}")
+    stores = [Store(folder) for folder in folders]
+    if step is None:
+        common = set.intersection(*({commit.step for commit in store.commits} for store in stores))
+        if not common:
+            raise Damaged("the ranks have no committed step in common")
+        step = max(common)
+    if not stores[0].layout["optimizer_sharded"]:
+        stores = stores[:1]
+    hash_values = hash_values_pure if pure or numpy is None else hash_values_numpy
+    total = elements = 0
+    for store in stores:
+        part, count = sum_of_store(store, step, hash_values, check_crc)
+        total += part
+        elements += count
+    expected = sum(p["numel"] for unit in stores[0].layout["units"] for p in unit["parameters"])
+    if elements != expected:
+        raise Damaged(f"the stores hold {elements} of {expected} elements: is a rank missing?")
+    state = json.loads(stores[0].commit(step).metadata)
+    (scale_bits,) = struct.unpack("<Q", struct.pack("<d", state["loss_scale"]))
+    h = total & MASK
+    for x in (state["steps_applied"], state["rng_state"], scale_bits, state["data_position"]):
+        h = splitmix64(h ^ x)
+    return step, h
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Prints the state hash of a Headrace swap path.")
+    parser.add_argument("path")
+    parser.add_argument("--step", type=int)
+    parser.add_argument("--pure", action="store_true", help="do not use numpy")
+    parser.add_argument("--skip-crc", action="store_true", help="do not check extents (slow in Python)")
+    options = parser.parse_args()
+    try:
+        step, h = state_hash(options.path, options.step, options.pure, not options.skip_crc)
+    except (Damaged, OSError) as error:
+        print(f"read_store.py: {error}", file=sys.stderr)
+        return 1
+    print(f"{h:016x} step {step}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+// Swap stores as the engine writes them, of a small model whose values are known: for the tests of inspect
+// and of the stand-alone reader.
+#pragma once
+
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "headrace/state_hash.h"
+#include "headrace/swap_store.h"
+
+namespace headrace::testing {
+
+struct ModelParameter {
+  std::string name;
+  std::uint64_t offset = 0, numel = 0;
+};
+struct ModelUnit {
+  std::string name;
+  std::uint64_t numel = 0;
+  std::vector<ModelParameter> parameters;
+};
+struct ModelBlock {
+  std::size_t unit = 0;
+  std::uint64_t first = 0, numel = 0;
+};
+
+// Gaps between parameters, an empty parameter, a name that is not ASCII, sizes that are no multiple of
+// anything.
+inline std::vector<ModelUnit> small_model() {
+  return {{"embedding", 1000, {{"wte", 0, 1000}}},
+          {"block0",
+           461,
+           {{"h.0.weight", 0, 300}, {"empty", 0, 0}, {"h.0.bias", 320, 77}, {"gewicht.ü", 448, 13}}},
+          {"head", 5, {{"ln_f", 0, 5}}}};
+}
+
+// The flat range of each unit that a rank owns, cut into blocks: borders fall inside parameters and gaps.
+inline std::vector<ModelBlock> blocks_of_rank(const std::vector<ModelUnit>& units, std::uint32_t rank,
+                                              std::uint32_t world_size, std::uint64_t block_numel) {
+  std::vector<ModelBlock> blocks;
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    const std::uint64_t begin = units[unit].numel * rank / world_size;
+    const std::uint64_t end = units[unit].numel * (rank + 1) / world_size;
+    for (std::uint64_t first = begin; first < end; first += block_numel)
+      blocks.push_back({unit, first, std::min(block_numel, end - first)});
+  }
+  return blocks;
+}
+
+// The value of one element after a step; what a gap holds must not matter, and differs between layouts.
+inline float value_of(std::size_t unit, std::uint64_t index, std::uint64_t kind, std::uint64_t step) {
+  return static_cast<float>(splitmix64(unit * 1000003 + index * 31 + kind * 7 + step) % 100003) / 1024.0f -
+         48.0f;
+}
+
+class EngineStore {
+ public:
+  EngineStore(std::string directory, std::uint32_t rank, std::uint32_t world_size, int stage,
+              std::uint64_t block_numel, IoEngine& engine, Durability durability = Durability::step)
+      : units_(small_model()),
+        blocks_(stage > 0 ? blocks_of_rank(units_, rank, world_size, block_numel)
+                          : blocks_of_rank(units_, 0, 1, block_numel)),
+        store_(SwapStore::create({std::move(directory), durability, layout(rank, world_size, stage)},
+                                 swap_blocks(), engine)) {}
+  SwapStore& operator*() { return *store_; }
+
+  void commit(std::uint64_t step, double loss_scale = 1024.0) {
+    for (std::uint32_t block = 0; block < blocks_.size(); ++block) write(block, step);
+    store_->commit({step, nlohmann::json{{"step", step},
+                                         {"data_position", step * 8},
+                                         {"rng_state", 0xFEDCBA9876543210ull},
+                                         {"loss_scale", loss_scale},
+                                         {"iteration", step},
+                                         {"steps_applied", step - 1}}
+                              .dump()});
+  }
+  void release() { store_->release_superseded(); }
+
+ private:
+  void write(std::uint32_t block, std::uint64_t step) {
+    const ModelBlock& range = blocks_[block];
+    const Bytes bytes = store_->buffer_bytes(block);
+    std::vector<Page> pages(bytes / sizeof(Page) + 1);
+    auto* values = reinterpret_cast<float*>(pages.data());
+    for (std::uint64_t kind = 0; kind < 3; ++kind)
+      for (std::uint64_t i = 0; i < range.numel; ++i)
+        values[kind * range.numel + i] = value_of(range.unit, range.first + i, kind, step);
+    blot_gaps(range, values);
+    store_->write(block, HostLease::borrowed(std::as_writable_bytes(std::span(pages)).first(bytes))).wait();
+  }
+  void blot_gaps(const ModelBlock& range, float* values) const {
+    for (std::uint64_t i = 0; i < range.numel; ++i) {
+      bool inside = false;
+      for (const ModelParameter& parameter : units_[range.unit].parameters)
+        inside = inside || (range.first + i >= parameter.offset &&
+                            range.first + i < parameter.offset + parameter.numel);
+      if (!inside) values[i] = static_cast<float>(blocks_.size());
+    }
+  }
+  std::vector<SwapBlock> swap_blocks() const {
+    std::vector<SwapBlock> blocks;
+    for (const ModelBlock& block : blocks_)
+      blocks.push_back({units_[block.unit].name + "[" + std::to_string(block.first) + "]", block.numel * 12});
+    return blocks;
+  }
+  std::string layout(std::uint32_t rank, std::uint32_t world_size, int stage) const {
+    nlohmann::json object = {{"format", 1},
+                             {"engine", "headrace"},
+                             {"rank", rank},
+                             {"world_size", world_size},
+                             {"stage", stage},
+                             {"dtype", "bf16"},
+                             {"optimizer_sharded", stage > 0}};
+    for (const ModelUnit& unit : units_) {
+      nlohmann::json parameters = nlohmann::json::array();
+      for (const ModelParameter& parameter : unit.parameters)
+        parameters.push_back({{"name", parameter.name},
+                              {"shape", {parameter.numel}},
+                              {"offset", parameter.offset},
+                              {"numel", parameter.numel}});
+      object["units"].push_back({{"name", unit.name}, {"numel", unit.numel}, {"parameters", parameters}});
+    }
+    object["blocks"] = nlohmann::json::array();
+    for (const ModelBlock& block : blocks_)
+      object["blocks"].push_back({{"unit", block.unit}, {"first", block.first}, {"numel", block.numel}});
+    return object.dump();
+  }
+
+  struct alignas(4096) Page {
+    std::byte bytes[4096];
+  };
+  std::vector<ModelUnit> units_;
+  std::vector<ModelBlock> blocks_;
+  std::unique_ptr<SwapStore> store_;
+};
+
+// The hash by its definition, from the values themselves.
+inline std::uint64_t expected_hash(std::uint64_t step, double loss_scale = 1024.0) {
+  std::uint64_t sum = 0;
+  const std::vector<ModelUnit> units = small_model();
+  for (std::size_t unit = 0; unit < units.size(); ++unit)
+    for (const ModelParameter& parameter : units[unit].parameters)
+      for (std::uint64_t kind = 0; kind < 3; ++kind) {
+        const std::uint64_t key = state_key(parameter.name, static_cast<StateKind>(kind));
+        for (std::uint64_t i = 0; i < parameter.numel; ++i)
+          sum += splitmix64(splitmix64(key + i) ^
+                            std::bit_cast<std::uint32_t>(value_of(unit, parameter.offset + i, kind, step)));
+      }
+  return finish_state_hash(sum, step - 1, 0xFEDCBA9876543210ull, loss_scale, step * 8);
+}
+
+}  // namespace headrace::testing

@@ -1,0 +1,218 @@
+// What inspect says of healthy, damaged, incomplete and running swap paths.
+#include "headrace/inspect.h"
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "headrace/errors.h"
+#include "tests/unit/checkpoint/engine_store.h"
+#include "tests/unit/swap/store_fixture.h"
+
+namespace headrace::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class InspectTest : public ::testing::Test {
+ protected:
+  std::string rank_folder(std::uint32_t rank) const { return folder_.path(fmt::format("rank-{:05}", rank)); }
+  // Every rank has committed `step` and the step before it, and closed its store.
+  void make(std::uint32_t world_size, int stage, std::uint64_t block_numel, std::uint64_t step = 4) {
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+      EngineStore store(rank_folder(rank), rank, world_size, stage, block_numel, *engine_);
+      store.commit(step - 1);
+      store.release();
+      store.commit(step);
+    }
+  }
+  InspectReport inspect(InspectOptions options = {.verify = true, .hash = true}) {
+    return inspect_swap_path(folder_.path(), options, *engine_);
+  }
+
+  TemporaryFolder folder_{memory_folder()};
+  std::unique_ptr<IoEngine> engine_ = make_thread_engine({});
+};
+
+TEST_F(InspectTest, the_hash_equals_its_definition_whatever_the_world_size_stage_and_block_size) {
+  for (const std::uint32_t world_size : {1u, 2u, 3u})
+    for (const int stage : {0, 1, 3})
+      for (const std::uint64_t block_numel : {64ull, 333ull, 5000ull}) {
+        make(world_size, stage, block_numel);
+        const InspectReport report = inspect();
+        EXPECT_THAT(report.problems, ::testing::IsEmpty());
+        ASSERT_TRUE(report.state_hash.has_value()) << world_size << stage << block_numel;
+        EXPECT_EQ(*report.state_hash, expected_hash(4)) << world_size << stage << block_numel;
+        for (std::uint32_t rank = 0; rank < world_size; ++rank)
+          std::filesystem::remove_all(rank_folder(rank));
+      }
+}
+
+TEST_F(InspectTest, the_report_says_who_what_and_how_much) {
+  make(2, 3, 200);
+  const InspectReport report = inspect({.verify = true});
+  ASSERT_EQ(report.ranks.size(), 2u);
+  const InspectedRank& rank = report.ranks[1];
+  EXPECT_EQ(rank.rank, 1u);
+  EXPECT_EQ(rank.world_size, 2u);
+  EXPECT_EQ(rank.stage, 3);
+  EXPECT_EQ(rank.dtype, "bf16");
+  EXPECT_TRUE(rank.optimizer_sharded);
+  EXPECT_EQ(rank.owner.state, SwapOwner::State::none);
+  EXPECT_EQ(rank.steps, (std::vector<std::uint64_t>{3, 4}));
+  EXPECT_EQ(rank.units, 3u);
+  EXPECT_EQ(rank.parameters, 6u);
+  EXPECT_EQ(rank.parameter_numel, 1395u);
+  EXPECT_EQ(rank.blocks_bytes, 12u * (500 + 231 + 3));
+  EXPECT_EQ(rank.checked_bytes, rank.blocks_bytes);
+  EXPECT_EQ(report.step, 4u);
+  EXPECT_EQ(report.steps_applied, 3u);
+  EXPECT_EQ(report.data_position, 32u);
+  EXPECT_FALSE(report.state_hash.has_value());
+  const std::string text = to_text(report);
+  EXPECT_THAT(text, HasSubstr("rank 1 of 2: " + rank_folder(1)));
+  EXPECT_THAT(text, HasSubstr("steps      3, 4"));
+  EXPECT_THAT(text, HasSubstr("none (closed cleanly)"));
+}
+
+TEST_F(InspectTest, json_holds_the_hash_as_16_digits) {
+  make(1, 1, 100);
+  const auto object = nlohmann::json::parse(to_json(inspect()));
+  EXPECT_EQ(object.at("state_hash"), fmt::format("{:016x}", expected_hash(4)));
+  EXPECT_EQ(object.at("good"), true);
+  EXPECT_EQ(object.at("step"), 4);
+  EXPECT_EQ(object.at("ranks").at(0).at("owner").at("state"), "none");
+  EXPECT_EQ(nlohmann::json::parse(to_json(inspect({}))).at("state_hash"), nullptr);
+}
+
+TEST_F(InspectTest, ranks_one_step_apart_are_hashed_at_the_step_that_all_have) {
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    EngineStore store(rank_folder(rank), rank, 2, 2, 150, *engine_);
+    store.commit(3);
+    if (rank == 0) continue;
+    store.release();
+    store.commit(4);
+  }
+  const InspectReport report = inspect();
+  EXPECT_TRUE(report.good());
+  EXPECT_EQ(report.step, 3u);
+  EXPECT_EQ(report.state_hash, expected_hash(3));
+  EXPECT_THAT(report.notes, ::testing::Contains(HasSubstr("last steps differ; step 3")));
+}
+
+TEST_F(InspectTest, ranks_without_a_common_step_are_a_problem) {
+  for (std::uint32_t rank = 0; rank < 2; ++rank)
+    EngineStore(rank_folder(rank), rank, 2, 2, 150, *engine_).commit(3 + rank);
+  const InspectReport report = inspect();
+  EXPECT_FALSE(report.good());
+  EXPECT_FALSE(report.state_hash.has_value());
+}
+
+TEST_F(InspectTest, one_flipped_bit_is_reported_with_its_block_and_there_is_no_hash) {
+  make(2, 3, 200);
+  const auto store = SwapStore::open_read_only(rank_folder(1), *engine_);
+  const SwapStore::Extent extent = *store->extent(1);
+  flip_bit(extent.path, extent.offset + 5);
+  const InspectReport report = inspect();
+  ASSERT_EQ(report.problems.size(), 1u);
+  EXPECT_THAT(report.problems[0], HasSubstr(store->blocks()[1].name));
+  EXPECT_THAT(report.problems[0], HasSubstr(extent.path));
+  EXPECT_FALSE(report.state_hash.has_value());
+  EXPECT_TRUE(inspect({}).good());  // without reading, nothing is known to be wrong
+}
+
+TEST_F(InspectTest, damage_in_the_older_step_is_found_by_verify) {
+  make(1, 1, 200);
+  auto store = SwapStore::open_read_only(rank_folder(0), *engine_);
+  store->position_at(3);
+  const SwapStore::Extent older = *store->extent(0);
+  flip_bit(older.path, older.offset);
+  EXPECT_TRUE(inspect({.hash = true}).good());
+  EXPECT_FALSE(inspect({.verify = true}).good());
+}
+
+TEST_F(InspectTest, a_missing_rank_prevents_the_hash_of_sharded_states_only) {
+  make(3, 3, 200);
+  std::filesystem::remove_all(rank_folder(1));
+  EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("not here: 1")));
+  EXPECT_TRUE(inspect({.verify = true}).good());
+  for (std::uint32_t rank : {0u, 2u}) std::filesystem::remove_all(rank_folder(rank));
+  make(3, 0, 200);
+  std::filesystem::remove_all(rank_folder(1));
+  EXPECT_EQ(inspect().state_hash, expected_hash(4));
+}
+
+TEST_F(InspectTest, replicated_states_that_differ_are_a_problem) {
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    EngineStore store(rank_folder(rank), rank, 2, 0, 300, *engine_);
+    if (rank == 0) store.commit(4);
+    if (rank == 1) {
+      store.commit(3);
+      store.release();
+      // Step 4 without its writes.
+      (*store).commit({4, SwapStore::describe(rank_folder(0)).commits.back().metadata});
+    }
+  }
+  EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("different optimizer states")));
+}
+
+TEST_F(InspectTest, training_states_that_differ_are_a_problem) {
+  for (std::uint32_t rank = 0; rank < 2; ++rank)
+    EngineStore(rank_folder(rank), rank, 2, 3, 300, *engine_).commit(4, rank == 0 ? 1.0 : 2.0);
+  EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("training state")));
+}
+
+TEST_F(InspectTest, stores_of_different_runs_are_a_problem) {
+  EngineStore(rank_folder(0), 0, 2, 3, 300, *engine_).commit(4);
+  EngineStore(rank_folder(1), 1, 3, 3, 300, *engine_).commit(4);
+  EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("another run")));
+}
+
+TEST_F(InspectTest, one_rank_folder_can_be_given_by_itself) {
+  make(1, 1, 200);
+  const InspectReport report = inspect_swap_path(rank_folder(0), {.hash = true}, *engine_);
+  EXPECT_EQ(report.state_hash, expected_hash(4));
+}
+
+TEST_F(InspectTest, a_live_owner_and_a_killed_one_are_told_apart) {
+  EngineStore store(rank_folder(0), 0, 1, 1, 200, *engine_);
+  store.commit(4);
+  const InspectReport report = inspect();
+  EXPECT_EQ(report.ranks[0].owner.state, SwapOwner::State::alive);
+  EXPECT_EQ(report.state_hash, expected_hash(4));
+  std::ofstream(rank_folder(0) + "/lock") << "pid 999999999\nhost gone\n";
+  EXPECT_NE(inspect({}).ranks[0].owner.state, SwapOwner::State::alive);
+}
+
+TEST_F(InspectTest, durability_none_is_said_to_keep_nothing) {
+  EngineStore(rank_folder(0), 0, 1, 1, 200, *engine_, Durability::none).commit(4);
+  const InspectReport report = inspect();
+  EXPECT_TRUE(report.good());
+  EXPECT_FALSE(report.step.has_value());
+  EXPECT_THAT(report.notes, ::testing::Contains(HasSubstr("durability none")));
+}
+
+TEST_F(InspectTest, a_path_without_a_store_is_a_usage_error) {
+  EXPECT_THAT(message_of<UsageError>([&] { inspect(); }), HasSubstr(folder_.path()));
+  EXPECT_THROW(inspect_swap_path(folder_.path("none"), {}, *engine_), UsageError);
+  std::filesystem::create_directory(folder_.path("rank-none"));
+  EXPECT_THROW(inspect(), UsageError);
+}
+
+TEST_F(InspectTest, a_layout_of_another_program_and_a_damaged_journal_are_problems_not_crashes) {
+  make(2, 3, 200);
+  flip_bit(rank_folder(1) + "/journal.bin", 40);
+  InspectReport report = inspect();
+  EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("journal.bin")));
+  EXPECT_EQ(report.ranks.size(), 1u);
+  EXPECT_FALSE(report.state_hash.has_value());
+  std::filesystem::remove_all(rank_folder(1));
+  { SwapStore::create({rank_folder(1), Durability::step, "plain text"}, blocks_of({12}), *engine_); }
+  EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("layout")));
+}
+
+}  // namespace
+}  // namespace headrace::testing
