@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "headrace/errors.h"
@@ -14,10 +15,19 @@
 namespace headrace {
 namespace {
 
+// The number that the whole text is, if it is one.
 template <class Number>
-bool parse_whole(const std::string& text, Number& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() && !text.empty();
+std::optional<Number> parse_whole(const Json& value) {
+  if (!value.is_string()) return std::nullopt;
+  const auto& text = value.get_ref<const std::string&>();
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<double> as_double(const Json& value) {
+  return value.is_number() ? value.get<double>() : parse_whole<double>(value);
 }
 
 std::string lower(std::string text) {
@@ -44,14 +54,13 @@ std::uint64_t ConfigValue::count(std::uint64_t minimum, std::uint64_t maximum) c
                                  ? fmt::format("a whole number of at least {}", minimum)
                                  : fmt::format("a whole number from {} to {}", minimum, maximum);
   std::uint64_t result = 0;
-  double number = std::numeric_limits<double>::quiet_NaN();
   if (value_.is_number_unsigned()) {
     result = value_.get<std::uint64_t>();
-  } else if (value_.is_string() && parse_whole(value_.get<std::string>(), result)) {
+  } else if (const auto whole = parse_whole<std::uint64_t>(value_)) {
+    result = *whole;
   } else {
-    if (value_.is_number()) number = value_.get<double>();
-    if (value_.is_string()) parse_whole(value_.get<std::string>(), number);
     constexpr double exact_limit = 9007199254740992.0;  // 2^53: every integer up to here is a double
+    const double number = as_double(value_).value_or(-1);
     if (!(number >= 0 && number <= exact_limit && number == std::floor(number))) refuse(wanted);
     result = static_cast<std::uint64_t>(number);
   }
@@ -60,10 +69,7 @@ std::uint64_t ConfigValue::count(std::uint64_t minimum, std::uint64_t maximum) c
 }
 
 double ConfigValue::number(double minimum, double maximum) const {
-  double result = std::numeric_limits<double>::quiet_NaN();
-  if (value_.is_number()) result = value_.get<double>();
-  if (value_.is_string() && !parse_whole(value_.get<std::string>(), result))
-    result = std::numeric_limits<double>::quiet_NaN();
+  const double result = as_double(value_).value_or(std::numeric_limits<double>::quiet_NaN());
   if (!std::isfinite(result) || result < minimum || result > maximum)
     refuse(maximum == std::numeric_limits<double>::infinity()
                ? fmt::format("a number of at least {}", minimum)

@@ -254,7 +254,7 @@ void ConfigDraft::read_text(std::string_view json, const std::string& origin) {
   Json parsed;
   try {
     parsed = Json::parse(json);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {
     throw UsageError(fmt::format("{} is not valid JSON: {}.", origin, error.what()));
   }
   for (std::string& note : apply_config(parsed, origin, impl_->settings))
