@@ -99,9 +99,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
                      .host_limit = request.host_limit,
                      .world_size = request.world_size,
                      .stage = request.engine.stage};
-  // Shards differ by a norm chunk at most: the last rank holds the most, and the first may hold the tail of
-  // none.
-  for (const int r : {0, request.world_size - 1}) {
+  for (int r = 0; r < request.world_size; ++r) {
     const RankPlan rank = plan_rank(request, r);
     MemoryPlan plan;
     plan.device = request.model_memory;

@@ -123,6 +123,10 @@ Engine::Engine(Device& device, DeviceKernels& kernels, Communicator& communicato
     : impl_(std::make_unique<Impl>(device, kernels, communicator, io, options)) {}
 
 Engine::~Engine() {
+  try {
+    impl_->context.device.synchronize();  // lanes may still use what goes away here
+  } catch (...) {  // the failure was thrown where it was waited for, or nobody waits any more
+  }
   if (impl_->states) impl_->states->abandon();
 }
 

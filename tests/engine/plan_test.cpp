@@ -41,7 +41,10 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
   for (const Combination& combination : legal_combinations(true))
     for (const int accumulation : {1, 3}) {
       const TemporaryFolder folder;
-      EngineRun run{.options = with({}, combination), .world_size = GetParam(), .steps = 2};
+      EngineRun run;
+      run.options = with(run.options, combination);
+      run.world_size = GetParam();
+      run.steps = 2;
       run.options.accumulation = accumulation;
       run.options.swap_block_bytes = 12 * 8192;
       if (combination.optimizer == Tier::nvme) run.options.swap_directory = folder.path();
@@ -67,7 +70,9 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
 TEST_P(PlanAgainstReality, communicated_bytes_of_a_step_are_the_planned_bytes) {
   for (const Combination& combination : legal_combinations(false))
     for (const std::uint32_t prefetch : {0u, 1u, 3u}) {
-      EngineRun run{.options = with({}, combination), .world_size = GetParam()};
+      EngineRun run;
+      run.options = with(run.options, combination);
+      run.world_size = GetParam();
       run.options.prefetch_units = prefetch;
       run.options.retain_adjacent = prefetch == 1;
       run.options.accumulation = prefetch == 3 ? 2 : 1;
@@ -95,7 +100,8 @@ TEST_P(PlanAgainstReality, communicated_bytes_of_a_step_are_the_planned_bytes) {
 // DESIGN section 6: (n+1)P(N-1)/N elements per rank at stages 0-2, 3nP(N-1)/N at stage 3 without retention.
 TEST_P(PlanAgainstReality, planned_communication_is_the_formula_of_the_paper) {
   const auto ranks = static_cast<std::uint64_t>(GetParam());
-  EngineRun run{.options = {}, .world_size = GetParam()};
+  EngineRun run;
+  run.world_size = GetParam();
   run.units = {{"a", {{.name = "a", .shape = {64, 100}}}}, {"b", {{.name = "b", .shape = {64, 333}}}}};
   const std::uint64_t numel = 64 * 433;
   for (const int stage : {0, 1, 2, 3})
