@@ -34,6 +34,15 @@ template <class V, class Body>
   if (i < numel) body(i, First{numel - i});
 }
 
+// The hardware prefetchers start anew at each 4 KiB page of every stream; asking this far ahead hides that
+// (measured: about 10% of an update of 2^24 elements). Past the end of an array it is a hint without effect.
+inline constexpr std::uint64_t prefetch_numel = 256;
+
+template <class V, class... T>
+[[gnu::always_inline]] inline void prefetch(const T*... at) {
+  if constexpr (V::width > 1) (__builtin_prefetch(at + prefetch_numel), ...);
+}
+
 // ---- Adam
 
 template <class V>
@@ -68,6 +77,7 @@ void adam_typed(const AdamBlock& block, const AdamConstants& constants) {
 
   for_each_vector<V>(
       0, block.numel, [&](std::uint64_t i, auto extent) __attribute__((always_inline)) {
+        prefetch<V>(master + i, exp_avg + i, exp_avg_sq + i, gradient + i);
         auto p = V::load(master + i, extent);
         auto g = V::mul(V::load(gradient + i, extent), k.gradient_scale);
         if constexpr (coupled) g = V::fma(k.coupled_decay, p, g);

@@ -69,6 +69,24 @@ TEST_P(AdamOnIsa, denormal_moments_and_outputs_are_kept) {
   }
 }
 
+// With no epsilon and a moment of 1, a wrong last bit of sqrt(v) / sqrt(1 - beta2^t) shows in the weight.
+TEST_P(AdamOnIsa, division_by_the_bias_correction_is_correctly_rounded_over_the_range_of_square_roots) {
+  AdamCase input = ordinary_case(1 << 15, 41);
+  std::mt19937 random(43);
+  for (float& v : input.exp_avg_sq)
+    v = std::bit_cast<float>(static_cast<std::uint32_t>(random() % 0x7f800001u));  // 0 to infinity
+  input.master.assign(input.master.size(), 0.0f);
+  input.exp_avg.assign(input.master.size(), 1.0f);
+  input.gradient.assign(input.master.size(), 0.0f);
+  for (const double beta2 : {0.0, 0.95, 0.999, 0.9999999}) {
+    for (const std::uint64_t step : {1, 2, 3, 10, 1000, 100000}) {
+      const AdamArguments arguments = {.learning_rate = 1.0, .beta2 = beta2, .epsilon = 0.0, .step = step};
+      ASSERT_EQ(difference(run(input, with(arguments, GetParam())), expected(input, arguments)), "")
+          << "beta2 " << beta2 << ", step " << step;
+    }
+  }
+}
+
 TEST_P(AdamOnIsa, learning_rate_zero_leaves_weights_and_updates_moments) {
   const AdamCase input = ordinary_case(333, 5);
   const AdamResult result = run(input, with({.learning_rate = 0.0, .weight_decay = 0.1}, GetParam()));
