@@ -61,8 +61,9 @@ class Model {
 };
 std::unique_ptr<Model> make_gpt2(const ModelConfig& config, const ModelOptions& options);
 
-// Peak device bytes per tag of one forward_backward, found by running it on a device that executes nothing.
-TagBytes measure_model_memory(const ModelConfig& config, const ModelOptions& options);
+// Peak device bytes per tag of one forward_backward on the CPU device, found by running it on a device that executes nothing.
+// `compute_threads` is the device's (scratch memory is one a thread); 0: cpu_threads().
+TagBytes measure_model_memory(const ModelConfig& config, const ModelOptions& options, int compute_threads = 0);
 // The sequence of hook calls of one forward_backward (the same way): what the planner counts.
 std::vector<HookCall> record_hook_calls(const ModelConfig& config, const ModelOptions& options);
 

@@ -1,0 +1,28 @@
+#include "src/model/ops.h"
+
+#include "headrace/errors.h"
+#include "src/model/cpu_ops.h"
+
+namespace headrace {
+
+Matrix matrix(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) {
+  return {data, dtype, rows, columns, columns};
+}
+
+Matrix row_range(const Matrix& whole, std::int64_t first, std::int64_t rows) {
+  HEADRACE_CHECK(first >= 0 && first + rows <= whole.rows, "rows {} to {} of {}", first, first + rows,
+                 whole.rows);
+  Matrix part = whole;
+  part.data += static_cast<Bytes>(first * whole.stride) * size_of(whole.dtype);
+  part.rows = rows;
+  return part;
+}
+
+std::unique_ptr<Ops> make_ops(Device& device, DeviceMemory& memory) {
+  if (!device.info().host_addressable)
+    throw UsageError(fmt::format("the native model has no operations for device {}: use --device cpu",
+                                 device.info().name));
+  return std::make_unique<CpuOps>(device, memory);
+}
+
+}  // namespace headrace
