@@ -76,11 +76,11 @@ int run(int argc, char** argv) {
   add_train(program, status);
   add_plan(program, status);
   add_inspect(program, status);
-  for (CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) try {
-      parse(program, argc, argv, status);
-    } catch (const std::exception& error) {
-      return report_error(error, launch_info());
-    }
+  try {
+    parse(program, argc, argv, status);
+  } catch (const std::exception& error) {
+    return report_error(error, launch_info());
+  }
   return status;
 }
 

@@ -66,7 +66,7 @@ std::string wear_line(Bytes written_per_step) {
   constexpr double terabyte = 1e12, seconds_per_day = 86400;
   const auto written = static_cast<double>(written_per_step);
   return fmt::format(
-      "SSD wear: {} written a step; 1 TB every {:.3g} steps; at one step a second {:.3g} TB a day\n",
+      "SSD wear: {} written a step; 1 TB every {:.0f} steps; at one step a second {:.3g} TB a day\n",
       format_bytes(written_per_step), terabyte / written, written * seconds_per_day / terabyte);
 }
 

@@ -1,0 +1,56 @@
+"""Swap paths that are full, read-only, in use or damaged."""
+
+import os
+import unittest
+
+from program import ON_NVME, TINY, ProgramTest, mounted
+
+
+class SwapPath(ProgramTest):
+    def test_full_file_system_is_refused_at_the_start_and_left_empty(self):
+        swap = self.folder / "swap"
+        with mounted(["-t", "tmpfs", "-o", "size=32m", "tmpfs"], swap):
+            self.refused("train", *TINY, *ON_NVME, "--quiet", status=3, says=["swap"])
+            left = [path for path in swap.rglob("*") if path.is_file() and path.stat().st_size > 1 << 20]
+            self.assertEqual(left, [])
+
+    def test_read_only_mount_is_refused_by_name(self):
+        swap = self.folder / "swap"
+        with mounted(["-t", "tmpfs", "-o", "ro", "tmpfs"], swap):
+            self.refused("train", *TINY, *ON_NVME, "--quiet", says=["swap", "Read-only file system"])
+
+    def test_folder_of_another_user_is_refused(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root to become another user")
+        self.folder.chmod(0o755)
+        self.refused("train", *TINY, *ON_NVME, "--quiet", says=["swap", "Permission denied"],
+                     prefix=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+
+    def test_store_of_a_running_job_is_refused_with_its_process(self):
+        first = self.start("train", *TINY, *ON_NVME, "--steps", 10000, "--metrics", "m.jsonl")
+        self.wait_for_step(first, "m.jsonl", 1)
+        result = self.run_program("train", *TINY, *ON_NVME, "--steps", 2, "--quiet")
+        self.assertIn(result.returncode, (1, 2), result.stderr)
+        self.assertIn(str(first.pid), result.stderr)
+        self.assertIsNone(first.poll())
+        first.terminate()
+        self.assertEqual(first.wait(timeout=30), 143)
+
+    def test_flipped_byte_is_an_error_that_names_block_path_and_offset(self):
+        self.succeeds("train", *TINY, *ON_NVME, "--steps", 2, "--quiet")
+        extents = self.folder / "swap" / "rank-00000" / "extents.bin"
+        with open(extents, "r+b") as file:
+            for offset in range(100, extents.stat().st_size, 1 << 20):  # both generations of every block
+                file.seek(offset)
+                byte = file.read(1)
+                file.seek(offset)
+                file.write(bytes([byte[0] ^ 1]))
+        self.refused("train", *TINY, *ON_NVME, "--steps", 4, "--resume", "swap", "--quiet", status=1,
+                     says=["extents.bin", "offset", "h."])
+        report = self.run_program("inspect", "swap", "--verify")
+        self.assertEqual(report.returncode, 1)
+        self.assertIn("extents.bin", report.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
