@@ -7,12 +7,15 @@ namespace headrace {
 
 std::unique_ptr<Device> make_cuda_device(Bytes) {
   throw UsageError(
-      "this program was built without CUDA. Use --device cpu, or a build with the CUDA backend.");
+      "this build has no CUDA backend; it comes with the `cuda` preset. Use --device cpu, or configure with "
+      "that preset.");
 }
 
 std::unique_ptr<Communicator> make_nccl_communicator(Device&, const CommunicatorOptions&) {
   throw UsageError(
-      "this program was built without NCCL. Use --device cpu with mpirun, or a build with the CUDA backend.");
+      "this build has no NCCL backend; it comes with the `cuda` preset. Use --device cpu with mpirun, or "
+      "configure with that "
+      "preset.");
 }
 
 }  // namespace headrace

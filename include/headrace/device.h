@@ -3,7 +3,8 @@
 //
 // Threads: one owner thread calls everything except where said. Nothing blocks except host_wait and synchronize. Work
 // enqueued on one lane runs in order; different lanes are ordered by events alone. Memory named in a call must stay valid
-// until the lane has passed it. An error on a lane stops that lane and is thrown by the next host_wait or synchronize.
+// until the lane has passed it. An error stops the work of all lanes (what follows would use data never made), while events
+// still fire; it is thrown, with lane and operation named, by every later host_wait and synchronize.
 #pragma once
 
 #include <cstddef>
@@ -82,6 +83,8 @@ struct CpuDeviceOptions {
   Bytes memory_bytes = 0;
   int compute_threads = 0;             // threads of the compute lane's kernels; 0: all cores this process may use
   double link_bytes_per_second = 0.0;  // paces upload and download each; 0: not paced
+  // For tests: each piece of work is held back by a random time up to this, so that an order that no event enforces shows.
+  double largest_delay_seconds = 0.0;
 };
 std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options);
 // Throws UsageError saying how to get it when built without CUDA.

@@ -64,6 +64,7 @@ class MemoryBudget {
 };
 
 // Page-aligned host memory charged to a budget for its whole life. Zero-filled; untouched pages cost nothing but budget.
+// Large buffers ask for huge pages: what is resident may round up to 2 MiB, never beyond the buffer.
 class HostBuffer {
  public:
   HostBuffer() = default;
@@ -96,6 +97,8 @@ class StagingPool final : public LeaseOwner {
   void give_back(std::span<std::byte> memory) noexcept override;
 
  private:
+  HostLease take_free();  // under mutex_; one must be free
+
   Bytes buffer_bytes_;
   std::uint32_t count_;
   HostBuffer buffer_;

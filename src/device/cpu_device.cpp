@@ -3,40 +3,26 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
-#include <thread>
 
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
+#include "headrace/log.h"
 #include "src/device/lane_thread.h"
+#include "src/device/link_pacer.h"
 
 namespace headrace {
 namespace {
 
 constexpr Bytes page_bytes = 4096;
 
-// Keeps copies to a rate as a PCIe link would: each copy occupies the link for bytes/rate, back to back, so
-// that sleeping too long once is made up for by the next copy of a busy link.
-class LinkPacer {
- public:
-  explicit LinkPacer(double bytes_per_second) : bytes_per_second_(bytes_per_second) {}
-  template <class Copy>
-  void run(Bytes bytes, const Copy& copy) {
-    if (bytes_per_second_ <= 0) return copy();
-    using Clock = std::chrono::steady_clock;
-    const auto now = Clock::now();
-    constexpr auto burst = std::chrono::milliseconds(2);  // an idle link does not save up time
-    if (free_at_ + burst < now) free_at_ = now;
-    free_at_ += std::chrono::duration_cast<Clock::duration>(
-        std::chrono::duration<double>(static_cast<double>(bytes) / bytes_per_second_));
-    copy();
-    std::this_thread::sleep_until(free_at_);
-  }
-
- private:
-  double bytes_per_second_;
-  std::chrono::steady_clock::time_point free_at_{};
-};
+// Locks the pages of [memory] as they are first touched, so that untouched ones still cost nothing.
+bool lock_pages(std::span<std::byte> memory) {
+  const auto start = reinterpret_cast<std::uintptr_t>(memory.data()) / page_bytes * page_bytes;
+  const auto end = reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size();
+  return ::mlock2(reinterpret_cast<void*>(start), end - start, MLOCK_ONFAULT) == 0;
+}
 
 class CpuDevice final : public Device {
  public:
@@ -51,7 +37,8 @@ class CpuDevice final : public Device {
              .compute_threads = options.compute_threads > 0 ? options.compute_threads : cpu_threads()};
     map_arena();
     for (std::size_t lane = 0; lane < lane_count; ++lane)
-      lanes_[lane] = std::make_unique<LaneThread>(static_cast<Lane>(lane), failure_);
+      lanes_[lane] =
+          std::make_unique<LaneThread>(static_cast<Lane>(lane), failure_, options.largest_delay_seconds);
   }
 
   ~CpuDevice() override {
@@ -97,9 +84,20 @@ class CpuDevice final : public Device {
     failure_.rethrow_if_failed();
   }
 
-  // A copy on this device is a memcpy: all host memory is equally fast, nothing needs to be locked.
-  bool pin(std::span<std::byte>) override { return true; }
-  void unpin(std::span<std::byte>) noexcept override {}
+  // A copy here is a memcpy, so pinning keeps memory from being swapped out and changes nothing else.
+  bool pin(std::span<std::byte> memory) override {
+    if (memory.empty() || lock_pages(memory)) return true;
+    warn_once(
+        "pin",
+        fmt::format("{} of host memory could not be pinned ({}): it stays pageable and may be swapped out, "
+                    "results are the same. Raise the limit of locked memory (ulimit -l) to pin it.",
+                    format_bytes(memory.size()), std::strerror(errno)));
+    return false;
+  }
+
+  void unpin(std::span<std::byte> memory) noexcept override {
+    if (!memory.empty()) ::munlock(memory.data(), memory.size());
+  }
 
   LaneTimes times(Lane lane) const override { return lanes_[index(lane)]->times(); }
 
@@ -117,6 +115,7 @@ class CpuDevice final : public Device {
       detail::throw_errno(__FILE__, __LINE__,
                           fmt::format("map {} as device memory", format_bytes(arena_bytes_)), errno);
     arena_ = static_cast<std::byte*>(address);
+    ::madvise(arena_, arena_bytes_, MADV_HUGEPAGE);  // advice only: fewer faults and TLB misses in kernels
   }
 
   DeviceInfo info_;

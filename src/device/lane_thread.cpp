@@ -2,7 +2,8 @@
 
 #include <pthread.h>
 
-#include "headrace/errors.h"
+#include <chrono>
+#include <string>
 
 namespace headrace {
 
@@ -34,28 +35,12 @@ void LaneEvent::wait() {
   changed_.wait(lock, [&] { return fired(); });
 }
 
-void LaneFailure::set(Lane lane, const char* name, std::exception_ptr error) {
-  const std::lock_guard lock(mutex_);
-  if (failed_.load()) return;
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error&) {
-    error_ = error;
-  } catch (const std::exception& other) {
-    error_ = std::make_exception_ptr(
-        Error(fmt::format("{} on the {} lane failed: {}", name, name_of(lane), other.what())));
-  }
-  failed_.store(true, std::memory_order_release);
-}
-
-void LaneFailure::rethrow_if_failed() const {
-  if (!failed()) return;
-  const std::lock_guard lock(mutex_);
-  std::rethrow_exception(error_);
-}
-
-LaneThread::LaneThread(Lane lane, LaneFailure& failure)
-    : lane_(lane), failure_(failure), thread_([this] { run(); }) {
+LaneThread::LaneThread(Lane lane, LaneFailure& failure, double largest_delay_seconds)
+    : lane_(lane),
+      largest_delay_seconds_(largest_delay_seconds),
+      failure_(failure),
+      random_(static_cast<unsigned>(lane) + 1),
+      thread_([this] { run(); }) {
   ::pthread_setname_np(thread_.native_handle(), std::string(name_of(lane)).c_str());
 }
 
@@ -77,17 +62,17 @@ void LaneThread::push(Item item) {
 }
 
 void LaneThread::enqueue(const char* name, std::function<void()> work) {
-  push({.name = name, .work = std::move(work), .fire = {}, .await = {}});
+  push({Kind::work, name, std::move(work), {}});
 }
 
 std::shared_ptr<LaneEvent> LaneThread::record() {
   auto event = std::make_shared<LaneEvent>();
-  push({.name = nullptr, .work = {}, .fire = event, .await = {}});
+  push({Kind::fire, nullptr, {}, event});
   return event;
 }
 
 void LaneThread::wait(std::shared_ptr<LaneEvent> event) {
-  if (!event->fired()) push({.name = nullptr, .work = {}, .fire = {}, .await = std::move(event)});
+  if (!event->fired()) push({Kind::await, nullptr, {}, std::move(event)});
 }
 
 LaneTimes LaneThread::times() const {
@@ -111,24 +96,31 @@ void LaneThread::run() {
 }
 
 void LaneThread::execute(Item& item) {
-  const auto start = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  if (item.kind == Kind::fire) return item.event->fire();
+  if (item.kind == Kind::work) hold_back();
+  const auto start = Clock::now();
   const auto elapsed = [&] {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
-        .count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
   };
-  if (item.await) {
-    item.await->wait();
+  if (item.kind == Kind::await) {
+    item.event->wait();
     stalled_nanoseconds_ += elapsed();
-  } else if (item.fire) {
-    item.fire->fire();
-  } else if (!failure_.failed()) {
-    try {
-      item.work();
-    } catch (...) {
-      failure_.set(lane_, item.name, std::current_exception());
-    }
-    busy_nanoseconds_ += elapsed();
+    return;
   }
+  if (failure_.failed()) return;
+  try {
+    item.work();
+  } catch (...) {
+    failure_.set(lane_, item.name, std::current_exception());
+  }
+  busy_nanoseconds_ += elapsed();
+}
+
+void LaneThread::hold_back() {
+  if (largest_delay_seconds_ <= 0) return;
+  std::uniform_real_distribution<double> delay(0, largest_delay_seconds_);
+  std::this_thread::sleep_for(std::chrono::duration<double>(delay(random_)));
 }
 
 }  // namespace headrace

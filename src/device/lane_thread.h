@@ -1,21 +1,20 @@
 // One in-order lane of the CPU device: a thread and its queue.
 //
-// Threads: any thread enqueues; the lane's own thread runs the work. After the first failure later work is
-// dropped, but events still fire, so that nothing waits for ever; the failure is kept in a state shared by
-// all lanes of the device.
+// Threads: any thread enqueues; the lane's own thread runs the work. After a failure of any lane later work
+// is dropped, but events still fire, so that nothing waits for ever.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "headrace/device.h"
+#include "src/device/lane_failure.h"
 
 namespace headrace {
 
@@ -32,24 +31,11 @@ class LaneEvent final : public Event::State {
   std::condition_variable changed_;
 };
 
-// The first failure of any lane.
-class LaneFailure {
- public:
-  void set(Lane lane, const char* name, std::exception_ptr error);
-  bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // Rethrows; an Error keeps its type, anything else becomes an Error naming lane and operation.
-  void rethrow_if_failed() const;
-
- private:
-  std::atomic<bool> failed_{false};
-  mutable std::mutex mutex_;
-  std::exception_ptr error_;
-};
-
 class LaneThread {
  public:
-  LaneThread(Lane lane, LaneFailure& failure);
-  ~LaneThread();
+  // Holds each piece of work back by a random time up to largest_delay_seconds.
+  LaneThread(Lane lane, LaneFailure& failure, double largest_delay_seconds);
+  ~LaneThread();  // runs what is queued first
   LaneThread(const LaneThread&) = delete;
   LaneThread& operator=(const LaneThread&) = delete;
 
@@ -60,24 +46,29 @@ class LaneThread {
   LaneTimes times() const;
 
  private:
+  enum class Kind : std::uint8_t { work, fire, await };
   struct Item {
+    Kind kind = Kind::work;
     const char* name = nullptr;
     std::function<void()> work;
-    std::shared_ptr<LaneEvent> fire, await;
+    std::shared_ptr<LaneEvent> event;
   };
   void push(Item item);
   void run();
   void execute(Item& item);
+  void hold_back();
 
-  Lane lane_;
+  const Lane lane_;
+  const double largest_delay_seconds_;
   LaneFailure& failure_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> queue_;
   bool stopping_ = false;
+  std::minstd_rand random_;
   std::atomic<std::int64_t> busy_nanoseconds_{0}, stalled_nanoseconds_{0};
   std::atomic<Bytes> copied_bytes_{0};
-  std::thread thread_;
+  std::thread thread_;  // last: it uses all of the above
 };
 
 }  // namespace headrace

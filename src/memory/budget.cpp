@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "headrace/errors.h"

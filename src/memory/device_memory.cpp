@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <limits>
+
 #include "headrace/errors.h"
 #include "headrace/memory.h"
 
@@ -6,12 +9,17 @@ namespace {
 
 constexpr Bytes alignment = 64;
 
+// Rounding must not wrap an absurd request round to a small one.
+Bytes aligned(Bytes bytes) {
+  return bytes > std::numeric_limits<Bytes>::max() - alignment ? bytes : round_up(bytes, alignment);
+}
+
 }  // namespace
 
 DeviceMemory::DeviceMemory(std::byte* base, MemoryBudget& budget) : base_(base), budget_(budget) {}
 
 std::byte* DeviceMemory::persistent(MemoryTag tag, Bytes bytes) {
-  const Bytes rounded = round_up(bytes, alignment);
+  const Bytes rounded = aligned(bytes);
   budget_.charge(tag, rounded);
   std::byte* memory = base_ + persistent_used_;
   persistent_used_ += rounded;
@@ -19,7 +27,7 @@ std::byte* DeviceMemory::persistent(MemoryTag tag, Bytes bytes) {
 }
 
 std::byte* DeviceMemory::push(MemoryTag tag, Bytes bytes) {
-  const Bytes rounded = round_up(bytes, alignment);
+  const Bytes rounded = aligned(bytes);
   budget_.charge(tag, rounded);  // the sum of both regions, so they cannot meet
   pushed_.push_back({tag, rounded, stack_used_});
   stack_used_ += rounded;

@@ -8,26 +8,28 @@ StagingPool::StagingPool(MemoryBudget& budget, MemoryTag tag, Bytes buffer_bytes
       count_(count),
       buffer_(budget, tag, buffer_bytes_ * count) {
   HEADRACE_CHECK(count > 0 && buffer_bytes > 0, "a pool of {} buffers of {} bytes", count, buffer_bytes);
+  free_.reserve(count);  // give_back must not allocate
   for (std::uint32_t i = count; i > 0; --i) free_.push_back(buffer_.data() + (i - 1) * buffer_bytes_);
 }
 
-StagingPool::~StagingPool() = default;
+StagingPool::~StagingPool() = default;  // leases end before their pool
 
 HostLease StagingPool::acquire() {
   std::unique_lock lock(mutex_);
   freed_.wait(lock, [&] { return !free_.empty(); });
+  return take_free();
+}
+
+HostLease StagingPool::try_acquire() {
+  const std::lock_guard lock(mutex_);
+  return free_.empty() ? HostLease() : take_free();
+}
+
+HostLease StagingPool::take_free() {
   std::byte* memory = free_.back();
   free_.pop_back();
   peak_in_use_ = std::max(peak_in_use_, count_ - static_cast<std::uint32_t>(free_.size()));
   return {this, {memory, buffer_bytes_}};
-}
-
-HostLease StagingPool::try_acquire() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) return {};
-  }
-  return acquire();
 }
 
 std::uint32_t StagingPool::peak_in_use() const {
