@@ -1,13 +1,17 @@
 #include "headrace/cpu_pool.h"
 
-#include <oneapi/tbb/blocked_range.h>
 #include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "headrace/errors.h"
 #include "src/base/topology.h"
@@ -53,6 +57,52 @@ std::shared_ptr<Pool> current_pool() {
   return state.pool;
 }
 
+// Runs `work` once on each of `runners` threads, this one among them, and waits. Threads that come late find
+// no piece left.
+void run_on_pool(Pool& pool, int runners, const std::function<void()>& work) {
+#if defined(__SANITIZE_THREAD__)
+  // The system's oneTBB is not instrumented: the thread sanitizer cannot see what its scheduler orders. Plain
+  // threads it can.
+  std::vector<std::jthread> others;
+  for (int k = 1; k < runners && k < pool.threads; ++k) others.emplace_back(work);
+  work();
+#else
+  // Isolated: a caller that waits for its last piece must not start on another caller's.
+  pool.arena.execute([&] {
+    oneapi::tbb::this_task_arena::isolate(
+        [&] { oneapi::tbb::parallel_for(0, runners, [&](int) { work(); }); });
+  });
+#endif
+}
+
+// The pieces of one parallel_ranges, taken one by one by whichever thread is free.
+class Pieces {
+ public:
+  Pieces(std::uint64_t count, std::function<void(std::uint64_t)> body)
+      : count_(count), body_(std::move(body)) {}
+
+  void take_until_none() noexcept {
+    try {
+      for (std::uint64_t k; (k = next_.fetch_add(1)) < count_;) body_(k);
+    } catch (...) {
+      next_ = count_;
+      const std::lock_guard lock(mutex_);
+      if (!first_error_) first_error_ = std::current_exception();
+    }
+  }
+
+  void rethrow_first_error() const {  // after every thread has finished
+    if (first_error_) std::rethrow_exception(first_error_);
+  }
+
+ private:
+  const std::uint64_t count_;
+  const std::function<void(std::uint64_t)> body_;
+  std::atomic<std::uint64_t> next_ = 0;
+  std::mutex mutex_;
+  std::exception_ptr first_error_;
+};
+
 }  // namespace
 
 int available_cpus() {
@@ -86,12 +136,11 @@ void parallel_ranges(std::uint64_t count, std::uint64_t grain,
     for (std::uint64_t k = 0; k < pieces; ++k) piece(k);
     return;
   }
-  pool->arena.execute([&] {
-    oneapi::tbb::parallel_for(oneapi::tbb::blocked_range<std::uint64_t>(0, pieces),
-                              [&](const oneapi::tbb::blocked_range<std::uint64_t>& range) {
-                                for (std::uint64_t k = range.begin(); k < range.end(); ++k) piece(k);
-                              });
-  });
+  Pieces taken(pieces, piece);
+  const auto runners =
+      static_cast<int>(std::min<std::uint64_t>(pieces, static_cast<std::uint64_t>(pool->threads)));
+  run_on_pool(*pool, runners, [&] { taken.take_until_none(); });
+  taken.rethrow_first_error();
 }
 
 }  // namespace headrace
