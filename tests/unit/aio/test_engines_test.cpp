@@ -98,9 +98,9 @@ class DelayingEngineTest : public ::testing::Test {
 };
 
 TEST_F(DelayingEngineTest, transfers_of_one_direction_queue_and_directions_overlap) {
-  const auto time = time_of({.read = {.fixed = 10ms}, .write = {.fixed = 10ms}}, 5);
-  EXPECT_GE(time, 50ms);
-  EXPECT_LT(time, 95ms);
+  const auto time = time_of({.read = {.fixed = 50ms}, .write = {.fixed = 50ms}}, 4);
+  EXPECT_GE(time, 200ms);
+  EXPECT_LT(time, 390ms);  // one line would take 400 ms
 }
 
 TEST_F(DelayingEngineTest, a_shared_path_serves_both_directions_in_one_line) {
