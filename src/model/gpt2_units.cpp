@@ -12,6 +12,8 @@ constexpr float weight_std = 0.02f;
 
 const std::vector<ModelConfig>& presets() {
   static const std::vector<ModelConfig> all{
+      // gpt2-nano is for tests: whole runs in a second.
+      {.name = "gpt2-nano", .layers = 2, .width = 64, .heads = 2, .vocabulary = 256, .max_positions = 128},
       {.name = "gpt2-mini", .layers = 6, .width = 384, .heads = 6, .vocabulary = 256, .max_positions = 256},
       {.name = "gpt2-70m", .layers = 10, .width = 768, .heads = 12, .vocabulary = 256, .max_positions = 1024},
       {.name = "gpt2-124m",
