@@ -18,7 +18,10 @@ class SingleCommunicator final : public Communicator {
   void all_to_all(std::span<const Piece> send, std::span<const Piece> receive, Traffic,
                   std::string_view) override {
     HEADRACE_CHECK(send.size() == 1 && receive.size() == 1, "{} pieces, 1 rank", send.size());
-    if (send[0].bytes > 0) device_.copy(Lane::communicate, receive[0].data, send[0].data, send[0].bytes);
+    HEADRACE_CHECK(send[0].bytes == receive[0].bytes, "own piece of {} and {} bytes", send[0].bytes,
+                   receive[0].bytes);
+    if (send[0].data != receive[0].data)
+      device_.copy(Lane::communicate, receive[0].data, send[0].data, send[0].bytes);
   }
   void all_reduce(std::span<float>, Traffic, std::string_view) override {}
   void all_reduce(std::span<double>, Traffic, std::string_view) override {}
