@@ -32,7 +32,7 @@ def parse_arguments():
 def output_of(command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}{done.stdout}")
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
     return json.loads(done.stdout[done.stdout.index("{") :])
 
 
@@ -46,8 +46,9 @@ def headrace_rate(options, path, direction, block):
 
 def fio_rate(options, path, direction, block):
     result = output_of(
+        # kb_base=1000: MiB then means 1024 KiB (with fio's default it means 1000 kB)
         ["fio", "--name=ceiling", f"--filename={path}", f"--rw={direction}", f"--iodepth={DEPTH}", "--direct=1"]
-        + ["--ioengine=io_uring", "--thread", "--kb_base=1024", "--output-format=json"]
+        + ["--ioengine=io_uring", "--thread", "--kb_base=1000", "--output-format=json"]
         + [f"--size={options.file_bytes}", f"--bs={block}"]
     )
     return result["jobs"][0][direction]["bw_bytes"]
