@@ -3,12 +3,16 @@
 //
 // Threads: any thread may submit and wait; a ticket has one owner. submit never blocks on the device (it may wait for a queue
 // slot). The buffer belongs to the ticket until take(). Short transfers are resumed, EINTR and EAGAIN retried; every other
-// failure is an IoResult with an errno value. The engine outlives its tickets; a dropped ticket waits.
+// failure is an IoResult with an errno value, the end of the file while reading included (EIO; `bytes` says how much there
+// was). Zero bytes are done at once. The engine outlives its tickets; a dropped ticket waits. A forked child may neither
+// submit nor wait (std::logic_error, ECANCELED); its end leaves the parent's engine alone.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "headrace/bytes.h"
 #include "headrace/lease.h"
@@ -20,7 +24,7 @@ namespace headrace {
 // (STATX_DIOALIGN); buffered with one warning where it does not.
 class IoFile {
  public:
-  enum class Mode : std::uint8_t { read_only, read_write, create };
+  enum class Mode : std::uint8_t { read_only, read_write, create };  // create: read, write, emptied when it exists
   static IoFile open(const std::string& path, Mode mode, bool direct = true);
   int fd() const { return fd_.get(); }
   const std::string& path() const { return path_; }
@@ -28,7 +32,8 @@ class IoFile {
   std::uint32_t memory_alignment() const { return memory_alignment_; }  // 1 when buffered
   std::uint32_t offset_alignment() const { return offset_alignment_; }
   Bytes size_bytes() const;
-  void preallocate(Bytes bytes);  // fallocate: throws IoError (ENOSPC) before anything else is written
+  // Reserves the space, or throws IoError (ENOSPC) and keeps none. Without fallocate in the file system, writes zeros.
+  void preallocate(Bytes bytes);
   void sync_data();               // fdatasync; throws IoError
  private:
   Fd fd_;
@@ -38,7 +43,7 @@ class IoFile {
 };
 
 struct [[nodiscard]] IoResult {
-  Bytes bytes = 0;
+  Bytes bytes = 0;  // after an error: those known to be good, from the start
   int code = 0;  // errno value
   bool ok() const { return code == 0; }
 };
