@@ -11,7 +11,7 @@ std::string cell(Bytes bytes) {
 
 std::string row(std::string_view name, const std::string& device, const std::string& host,
                 const std::string& nvme) {
-  return fmt::format("  {:<24}{:>12}{:>12}{:>12}\n", name, device, host, nvme);
+  return fmt::format("  {:<24}{:>14}{:>14}{:>14}\n", name, device, host, nvme);
 }
 
 std::string limit_cell(Bytes limit) {

@@ -1,0 +1,27 @@
+"""The final state is the same by every bit whatever the placement: the pairwise part of tests/support/state_grid.py."""
+import job_test
+import state_grid
+
+
+class StateHash(job_test.JobTest):
+    def test_does_not_depend_on_stage_tiers_blocks_prefetch_or_threads(self):
+        comparison = state_grid.Comparison(self.program, self.corpus, self.folder)
+        for case in state_grid.references():
+            outcome = comparison.add(case)
+            self.assertIsNotNone(outcome, comparison.differing)
+            state_grid.check_clipping(outcome)
+        for case in state_grid.pairwise():
+            comparison.add(case)
+        self.assertEqual([], comparison.differing)
+        print(f"{comparison.runs} runs in {len(comparison.hashes)} groups are equal")
+
+    def test_depends_on_what_is_trained(self):
+        case = {"ranks": 1, "accumulation": 1, **state_grid.REFERENCE}
+        other = {"ranks": 2, "accumulation": 1, **state_grid.REFERENCE}
+        hashes = {state_grid.run(self.program, self.corpus, case, self.folder / "a").state_hash,
+                  state_grid.run(self.program, self.corpus, other, self.folder / "b").state_hash}
+        self.assertEqual(2, len(hashes))  # another batch: another state
+
+
+if __name__ == "__main__":
+    job_test.main()
