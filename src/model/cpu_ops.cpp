@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <exception>
 
+#include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 #include "src/model/row_kernels.h"
 
@@ -58,22 +58,18 @@ CpuOps::CpuOps(Device& device, DeviceMemory& memory, bool native_bf16)
       threads_(std::max(1, device.info().compute_threads)),
       gemms_(native_bf16) {}
 
+// As many strands as threads take the pieces one by one; a strand's number is the place of its scratch
+// memory.
 void CpuOps::enqueue_pieces(const char* name, std::int64_t count, std::int64_t grain, PieceBody body) {
   device_.enqueue(Lane::compute, name, [count, grain, threads = threads_, body = std::move(body)] {
     const std::int64_t pieces = (count + grain - 1) / grain;
-    std::exception_ptr error;
-    std::atomic<bool> failed{false};
-#pragma omp parallel num_threads(threads)
-    {
-      omp_set_num_threads(1);  // of oneDNN inside, also where the team is one thread
-#pragma omp for schedule(dynamic, 1)
-      for (std::int64_t piece = 0; piece < pieces; ++piece) try {
-          body(piece * grain, std::min(count, (piece + 1) * grain), omp_get_thread_num());
-        } catch (...) {
-          if (!failed.exchange(true)) error = std::current_exception();
-        }
-    }
-    if (error) std::rethrow_exception(error);
+    std::atomic<std::int64_t> next{0};
+    const auto strand = [&](std::uint64_t number, std::uint64_t) {
+      omp_set_num_threads(1);  // of this thread: oneDNN runs on it alone
+      for (std::int64_t piece; (piece = next.fetch_add(1)) < pieces;)
+        body(piece * grain, std::min(count, (piece + 1) * grain), static_cast<int>(number));
+    };
+    parallel_ranges(static_cast<std::uint64_t>(std::min<std::int64_t>(threads, pieces)), 1, strand);
   });
 }
 

@@ -1,5 +1,5 @@
 // The operations on a device whose memory the host can address: products through oneDNN, the passes between
-// them through row_kernels.h, both cut in fixed pieces that OpenMP threads take.
+// them through row_kernels.h, both cut in fixed pieces that the threads of the CPU pool take.
 #pragma once
 
 #include <functional>

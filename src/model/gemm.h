@@ -28,8 +28,7 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
   virtual Bytes scratch_bytes() const = 0;
-  // Any thread, several at once, each with scratch of its own (64-byte aligned). The caller's OpenMP thread
-  // count is 1, or it is inside a parallel region.
+  // Any thread whose OpenMP thread count is 1, several at once, each with scratch of its own (64-byte aligned).
   virtual void run(const void* a, const void* b, const void* bias, void* c, std::byte* scratch) const = 0;
 };
 

@@ -1,0 +1,279 @@
+// The model as its callers see it: hooks, memory, options that must not change results, presets and refusals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "headrace/cpu_pool.h"
+#include "headrace/errors.h"
+#include "tests/unit/model/model_harness.h"
+
+namespace headrace::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const ModelConfig small{
+    .name = "small", .layers = 2, .width = 48, .heads = 3, .vocabulary = 67, .max_positions = 40};
+const ModelOptions small_options{.dtype = DType::bf16, .batch = 3, .sequence = 21};
+
+ModelConfig with_tie(ModelConfig config, bool tied) {
+  config.tied_embedding = tied;
+  return config;
+}
+
+std::uint64_t parameters_of(const ModelConfig& config) {
+  std::uint64_t total = 0;
+  for (const UnitSpec& unit : make_gpt2(config, {.sequence = 1})->unit_specs())
+    for (const ParameterSpec& parameter : unit.parameters) total += parameter.numel();
+  return total;
+}
+
+TEST(Gpt2, presets_have_the_parameters_they_promise) {
+  EXPECT_EQ(parameters_of(model_preset("gpt2-124m")), 124'439'808u);  // Hugging Face's gpt2
+  EXPECT_NEAR(static_cast<double>(parameters_of(model_preset("gpt2-mini"))), 10.8e6, 0.1e6);
+  EXPECT_GE(parameters_of(model_preset("gpt2-70m")), 70'000'000u);
+}
+
+TEST(Gpt2, unknown_preset_is_refused_with_the_nearest_name) {
+  try {
+    model_preset("gpt2-mimi");
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("gpt2-mini?"));
+  }
+}
+
+TEST(Gpt2, impossible_shapes_are_refused) {
+  const auto refuse = [](ModelConfig config, const ModelOptions& options) {
+    EXPECT_THROW(make_gpt2(config, options), UsageError);
+  };
+  refuse(small, {.batch = 1, .sequence = 41});  // longer than the positions
+  refuse(small, {.batch = 0, .sequence = 1});
+  ModelConfig uneven = small;
+  uneven.heads = 5;
+  refuse(uneven, small_options);
+}
+
+TEST(Gpt2, norms_and_biases_are_not_decayed_and_names_are_those_of_hugging_face) {
+  const std::vector<UnitSpec> units = make_gpt2(with_tie(small, false), small_options)->unit_specs();
+  ASSERT_EQ(units.size(), 4u);
+  EXPECT_EQ(units[1].name, "h.0");
+  EXPECT_EQ(units[1].parameters[2].name, "h.0.attn.c_attn.weight");
+  EXPECT_THAT(units[1].parameters[2].shape, ::testing::ElementsAre(48, 144));
+  EXPECT_EQ(units[3].parameters.back().name, "lm_head.weight");
+  for (const UnitSpec& unit : units)
+    for (const ParameterSpec& parameter : unit.parameters)
+      EXPECT_EQ(parameter.weight_decay, parameter.shape.size() == 2) << parameter.name;
+}
+
+class Gpt2OfType : public ::testing::TestWithParam<std::tuple<DType, bool>> {
+ protected:
+  ModelConfig config() const { return with_tie(small, std::get<1>(GetParam())); }
+  ModelOptions options() const {
+    ModelOptions options = small_options;
+    options.dtype = std::get<0>(GetParam());
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, Gpt2OfType,
+                         ::testing::Combine(::testing::Values(DType::f32, DType::bf16), ::testing::Bool()),
+                         [](const auto& param) {
+                           return std::string(name_of(std::get<0>(param.param))) +
+                                  (std::get<1>(param.param) ? "_tied" : "_untied");
+                         });
+
+TEST_P(Gpt2OfType, recompute_and_fused_head_change_no_bit_of_loss_and_gradients) {
+  ModelRun plain(config(), options());
+  const auto tokens = hashed_tokens(0, config(), options());
+  const float loss = plain.forward_backward(tokens);
+  EXPECT_NEAR(loss, std::log(67.0), 0.5);
+  for (const bool recompute : {false, true})
+    for (const bool fused_head : {false, true}) {
+      ModelOptions other = options();
+      other.recompute = recompute;
+      other.fused_head = fused_head;
+      ModelRun run(config(), other);
+      EXPECT_EQ(run.forward_backward(tokens), loss);
+      EXPECT_TRUE(run.hooks.all_gradients() == plain.hooks.all_gradients()) << recompute << fused_head;
+    }
+}
+
+TEST_P(Gpt2OfType, a_second_micro_batch_overwrites_every_gradient) {
+  ModelRun first(config(), options()), second(config(), options());
+  const auto tokens = hashed_tokens(0, config(), options());
+  first.forward_backward(hashed_tokens(1, config(), options()));
+  first.forward_backward(tokens);
+  second.forward_backward(tokens);
+  EXPECT_TRUE(first.hooks.all_gradients() == second.hooks.all_gradients());
+}
+
+TEST_P(Gpt2OfType, evaluate_gives_the_loss_of_forward_and_no_gradient) {
+  ModelRun run(config(), options());
+  const auto tokens = hashed_tokens(0, config(), options());
+  const float loss = run.evaluate(tokens);
+  for (const HoldingHooks::Unit& unit : run.hooks.units) EXPECT_EQ(unit.gradients, 0);
+  EXPECT_EQ(run.forward_backward(tokens), loss);
+  EXPECT_EQ(run.evaluate(tokens), loss);
+}
+
+TEST_P(Gpt2OfType, a_power_of_two_loss_scale_scales_every_gradient_exactly) {
+  ModelRun run(config(), options()), scaled(config(), options());
+  const auto tokens = hashed_tokens(0, config(), options());
+  EXPECT_EQ(run.forward_backward(tokens), scaled.forward_backward(tokens, 4.0f));
+  for (std::size_t u = 0; u < run.hooks.units.size(); ++u)
+    for (std::uint64_t i = 0; i < run.hooks.units[u].layout.numel; ++i)
+      ASSERT_EQ(4 * run.hooks.gradient_at(u, i), scaled.hooks.gradient_at(u, i)) << u << " " << i;
+}
+
+TEST_P(Gpt2OfType, measured_memory_and_calls_are_those_of_a_real_run) {
+  for (const bool recompute : {false, true})
+    for (const bool fused_head : {false, true})
+      for (const int threads : {1, 2}) {
+        ModelOptions other = options();
+        other.recompute = recompute;
+        other.fused_head = fused_head;
+        set_cpu_threads(threads);
+        ModelRun run(config(), other, threads);
+        run.forward_backward(hashed_tokens(0, config(), other));
+        const TagBytes measured = measure_model_memory(config(), other), peak = run.budget.peak();
+        set_cpu_threads(0);
+        EXPECT_EQ(measured.bytes, peak.bytes);
+        EXPECT_EQ(measure_model_memory(config(), other, threads).bytes, peak.bytes);
+        EXPECT_EQ(run.budget.current().total(), 0u);
+        for (const HoldingHooks::Unit& unit : run.hooks.units) {
+          EXPECT_EQ(unit.acquired, 0);
+          EXPECT_EQ(unit.gradients, 1);
+        }
+      }
+}
+
+TEST(Gpt2, evaluate_takes_no_more_memory_than_training) {
+  for (const bool recompute : {false, true}) {
+    ModelOptions options = small_options;
+    options.recompute = recompute;
+    ModelRun run(small, options);
+    run.evaluate(hashed_tokens(0, small, options));
+    const TagBytes training = measure_model_memory(small, options), evaluation = run.budget.peak();
+    for (std::size_t tag = 0; tag < memory_tag_count; ++tag)
+      EXPECT_LE(evaluation.bytes[tag], training.bytes[tag]) << tag;
+  }
+}
+
+TEST(Gpt2, recompute_keeps_one_input_a_block) {
+  ModelConfig deep = small;
+  deep.layers = 12;
+  ModelOptions options = small_options, saving = small_options;
+  saving.recompute = true;
+  ModelConfig deeper = deep;
+  deeper.layers = 13;
+  const Bytes input = round_up(3 * 21 * 48 * 2, 64);
+  EXPECT_EQ(measure_model_memory(deeper, saving)[MemoryTag::activations] -
+                measure_model_memory(deep, saving)[MemoryTag::activations],
+            input);
+  EXPECT_GT(measure_model_memory(deep, options)[MemoryTag::activations],
+            3 * measure_model_memory(deep, saving)[MemoryTag::activations]);
+}
+
+std::vector<std::string> calls_of(const ModelOptions& options, bool tied) {
+  static const char* const names[] = {"acquire", "release", "gradient", "ready"};
+  std::vector<std::string> calls;
+  ModelConfig config = with_tie(small, tied);
+  config.layers = 1;
+  for (const HookCall& call : record_hook_calls(config, options))
+    calls.push_back(std::string(names[static_cast<int>(call.kind)]) + " " + std::to_string(call.unit_index));
+  return calls;
+}
+
+TEST(Gpt2, without_fused_head_and_tie_every_unit_is_acquired_twice) {
+  ModelOptions options = small_options;
+  options.fused_head = false;
+  EXPECT_THAT(
+      calls_of(options, false),
+      ::testing::ElementsAre("acquire 0", "release 0", "acquire 1", "release 1", "acquire 2", "release 2",
+                             "acquire 2", "gradient 2", "release 2", "ready 2", "acquire 1", "gradient 1",
+                             "release 1", "ready 1", "acquire 0", "gradient 0", "release 0", "ready 0"));
+}
+
+TEST(Gpt2, fused_tied_head_acquires_the_embedding_inside_and_backward_of_the_embedding_acquires_nothing) {
+  EXPECT_THAT(
+      calls_of(small_options, true),
+      ::testing::ElementsAre("acquire 0", "release 0", "acquire 1", "release 1", "acquire 2", "acquire 0",
+                             "gradient 2", "release 0", "release 2", "ready 2", "acquire 1", "gradient 1",
+                             "release 1", "ready 1", "gradient 0", "ready 0"));
+}
+
+TEST(Gpt2, sequence_of_one_token_and_no_layer_work) {
+  for (const int layers : {0, 1}) {
+    ModelConfig config = small;
+    config.layers = layers;
+    const ModelOptions options{.dtype = DType::f32, .batch = 1, .sequence = 1};
+    ModelRun run(config, options);
+    EXPECT_NEAR(run.forward_backward(hashed_tokens(0, config, options)), std::log(67.0), 1.0);
+  }
+}
+
+TEST(Gpt2, bf16_follows_fp32) {
+  ModelOptions high = small_options;
+  high.dtype = DType::f32;
+  ModelRun low_run(small, small_options), high_run(small, high);
+  const auto tokens = hashed_tokens(0, small, high);
+  EXPECT_NEAR(low_run.forward_backward(tokens), high_run.forward_backward(tokens), 0.01);
+  double difference = 0, total = 0;
+  for (std::size_t u = 0; u < low_run.hooks.units.size(); ++u)
+    for (std::uint64_t i = 0; i < low_run.hooks.units[u].layout.numel; ++i) {
+      const double exact = high_run.hooks.gradient_at(u, i);
+      difference += std::pow(low_run.hooks.gradient_at(u, i) - exact, 2);
+      total += exact * exact;
+    }
+  EXPECT_LT(std::sqrt(difference / total), 0.02);
+}
+
+// 50257 is no multiple of any vector or tile; 200 rows of it are more than one piece of logits.
+TEST(Gpt2, large_odd_vocabulary_goes_in_pieces_with_the_gradient_of_the_whole) {
+  const ModelConfig config{
+      .name = "wide", .layers = 0, .width = 16, .heads = 1, .vocabulary = 50257, .max_positions = 200};
+  const ModelOptions options{.dtype = DType::f32, .batch = 1, .sequence = 200};
+  ModelRun run(config, options);
+  const auto tokens = hashed_tokens(0, config, options);
+  const double loss = run.forward_backward(tokens);
+  EXPECT_NEAR(loss, std::log(50257.0), 0.1);
+  EXPECT_LT(run.budget.peak()[MemoryTag::activations],
+            Bytes{33} << 20);  // not the 80 MB of all logits and gradients
+  // Each row of dlogits sums to 0, so the shift of every final norm feature sees the table's rows alone;
+  // check the table's gradient by one directional derivative along the gradient itself.
+  HoldingHooks::Unit& embedding = run.hooks.units[0];
+  std::vector<float> direction(embedding.layout.numel);
+  double squared = 0;
+  for (std::uint64_t i = 0; i < direction.size(); ++i) {
+    direction[i] = run.hooks.gradient_at(0, i);
+    squared += static_cast<double>(direction[i]) * static_cast<double>(direction[i]);
+  }
+  const float step = static_cast<float>(0.02 / std::sqrt(squared));
+  for (std::size_t i = 0; i < direction.size(); ++i) embedding.master[i] += step * direction[i];
+  run.hooks.publish();
+  const double above = run.evaluate(tokens);
+  for (std::size_t i = 0; i < direction.size(); ++i) embedding.master[i] -= 2 * step * direction[i];
+  run.hooks.publish();
+  const double below = run.evaluate(tokens);
+  EXPECT_NEAR((above - below) / (2 * static_cast<double>(step)), squared, 0.02 * squared);
+}
+
+TEST(Gpt2, too_little_device_memory_does_not_fit_and_leaves_nothing_charged) {
+  ModelRun run(small, small_options, 2, Bytes{64} << 10);
+  const auto tokens = hashed_tokens(0, small, small_options);
+  float loss = 0;
+  EXPECT_THROW(run.model->forward_backward(tokens.data(), 1.0f, &loss), DoesNotFit);
+  run.device->synchronize();
+  EXPECT_EQ(run.budget.current().total(), 0u);
+}
+
+TEST(Gpt2, target_outside_the_vocabulary_is_an_error) {
+  ModelRun run(small, small_options);
+  auto tokens = hashed_tokens(0, small, small_options);
+  tokens.back() = 67;  // only ever a target
+  EXPECT_THROW(run.forward_backward(tokens), UsageError);
+}
+
+}  // namespace
+}  // namespace headrace::testing
