@@ -123,6 +123,15 @@ class CreationGuard {
   std::optional<StoreLock> lock_;
 };
 
+// A run that takes over the folder of an earlier one also takes over the duty to remove it.
+bool made_by_stale_store(const std::string& directory) {
+  try {
+    return file_exists(join(directory, description_name)) && read_description(directory).owns_directory;
+  } catch (const Error&) {
+    return false;  // damaged or of another version: it is only reclaimed
+  }
+}
+
 void reclaim_stale_store(const std::string& directory, const SwapOwner& owner) {
   if (!file_exists(join(directory, description_name)) && !file_exists(join(directory, extents_name))) return;
   log_info(fmt::format("reclaiming the swap store in {}{}", directory,
@@ -133,12 +142,12 @@ void reclaim_stale_store(const std::string& directory, const SwapOwner& owner) {
 }
 
 // Makes the files, all space reserved; store.json comes last, so that a crash in between leaves no store.
-StoreParts make_files(const SwapStoreOptions& options, std::vector<SwapBlock> blocks, bool made_folder) {
+StoreParts make_files(const SwapStoreOptions& options, std::vector<SwapBlock> blocks, bool owns_folder) {
   const std::string& directory = options.directory;
   IoFile file = IoFile::open(join(directory, extents_name), IoFile::Mode::create);
   Description description{
       random_id(), options.durability, std::max<Bytes>(default_extent_alignment, file.offset_alignment()),
-      made_folder, options.layout,     blocks};
+      owns_folder, options.layout,     blocks};
   const ExtentMap map(blocks, description.extent_alignment, options.durability);
   if (map.file_bytes() > 0) file.preallocate(map.file_bytes());
   file.sync_data();
@@ -147,7 +156,7 @@ StoreParts make_files(const SwapStoreOptions& options, std::vector<SwapBlock> bl
     journal.emplace(
         Journal::create(directory, description.store_id, static_cast<std::uint32_t>(blocks.size())));
   write_description(directory, description);
-  if (made_folder) sync_folder(parent_of(directory));
+  if (owns_folder) sync_folder(parent_of(directory));
   auto extents = std::make_shared<ExtentFile>(ExtentFile{std::move(file), std::move(blocks)});
   return {directory, std::move(description), std::move(extents), map, std::nullopt, std::move(journal), {}};
 }
@@ -210,9 +219,10 @@ std::unique_ptr<SwapStore> SwapStore::create(const SwapStoreOptions& options, st
   CreationGuard guard(options);
   if (const Bytes available = free_bytes(directory) + reclaimable_bytes(directory); needed > available)
     does_not_fit(directory, needed, available, options.durability, "");
+  const bool owns_folder = guard.made_folder() || made_by_stale_store(directory);
   reclaim_stale_store(directory, guard.lock().previous_owner());
   try {
-    StoreParts parts = make_files(options, std::move(blocks), guard.made_folder());
+    StoreParts parts = make_files(options, std::move(blocks), owns_folder);
     parts.lock.emplace(guard.release());
     return std::make_unique<VersionedStore>(std::move(parts), engine);
   } catch (const IoError& error) {

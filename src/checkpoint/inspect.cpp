@@ -237,6 +237,10 @@ class Inspection {
   BlockSum read_rank(RankStore& store) {
     const std::unique_ptr<SwapStore> swap = SwapStore::open_read_only(store.facts.directory, engine_);
     swap->position_at(*report_.step);
+    for (std::uint32_t block = 0; block < swap->blocks().size(); ++block)
+      if (!swap->extent(block))
+        throw CorruptData(fmt::format("block \"{}\" of {} was never written", swap->blocks()[block].name,
+                                      store.facts.directory));
     BlockSum total;
     BlockReader(*swap).run(
         [&](std::uint32_t block, std::span<const float> values) {

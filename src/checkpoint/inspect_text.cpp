@@ -112,7 +112,7 @@ std::string to_json(const InspectReport& report) {
   for (const InspectedRank& rank : report.ranks) object["ranks"].push_back(rank_json(rank));
   object["notes"] = report.notes;
   object["problems"] = report.problems;
-  return object.dump(2);
+  return object.dump(2, ' ', false, ordered_json::error_handler_t::replace);  // a path may be any bytes
 }
 
 }  // namespace headrace

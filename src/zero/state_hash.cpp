@@ -20,7 +20,7 @@ std::uint64_t hash_scalar(std::uint64_t key, std::uint64_t first, std::span<cons
 using U64x8 = std::uint64_t __attribute__((vector_size(64)));
 using U32x8 = std::uint32_t __attribute__((vector_size(32)));
 
-__attribute__((target("avx512f,avx512dq"), always_inline)) inline void splitmix64_x8(U64x8& x) {
+__attribute__((target("avx512f,avx512dq"), always_inline)) inline void splitmix64_avx512(U64x8& x) {
   x += golden_gamma;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
@@ -39,12 +39,12 @@ __attribute__((target("avx512f,avx512dq"))) std::uint64_t hash_avx512(std::uint6
     std::memcpy(&bits_a, values.data() + j, sizeof(bits_a));
     std::memcpy(&bits_b, values.data() + j + lanes, sizeof(bits_b));
     U64x8 a = ascending + (key + first + j), b = a + lanes;
-    splitmix64_x8(a);
-    splitmix64_x8(b);
+    splitmix64_avx512(a);
+    splitmix64_avx512(b);
     a ^= __builtin_convertvector(bits_a, U64x8);
     b ^= __builtin_convertvector(bits_b, U64x8);
-    splitmix64_x8(a);
-    splitmix64_x8(b);
+    splitmix64_avx512(a);
+    splitmix64_avx512(b);
     sum_a += a;
     sum_b += b;
   }

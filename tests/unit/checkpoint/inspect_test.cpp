@@ -195,6 +195,12 @@ TEST_F(InspectTest, durability_none_is_said_to_keep_nothing) {
   EXPECT_THAT(report.notes, ::testing::Contains(HasSubstr("durability none")));
 }
 
+TEST_F(InspectTest, a_block_never_written_is_a_problem) {
+  EngineStore store(rank_folder(0), 0, 1, 1, 200, *engine_);
+  (*store).commit({1, R"({"data_position":0,"rng_state":0,"steps_applied":0,"loss_scale":1.0})"});
+  EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("never written")));
+}
+
 TEST_F(InspectTest, a_path_without_a_store_is_a_usage_error) {
   EXPECT_THAT(message_of<UsageError>([&] { inspect(); }), HasSubstr(folder_.path()));
   EXPECT_THROW(inspect_swap_path(folder_.path("none"), {}, *engine_), UsageError);

@@ -75,7 +75,7 @@ class SwapFaultTest : public ::testing::Test {
     EXPECT_TRUE(holds_step(store, 2));
   }
 
-  TemporaryFolder folder_;
+  TemporaryFolder folder_{memory_folder()};
   SwapStoreOptions options_{folder_.path("rank-00000"), Durability::step, "{}"};
   std::unique_ptr<IoEngine> engine_ = make_thread_engine({});
 };

@@ -1,6 +1,7 @@
 // What a store keeps, returns and refuses in ordinary use.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -351,6 +352,24 @@ TEST_P(SwapStoreTest, remove_on_close_leaves_nothing_of_what_create_made) {
   store->remove_on_close();
   store.reset();
   EXPECT_TRUE(folder_.names().empty());
+}
+
+TEST_P(SwapStoreTest, a_forked_child_that_destroys_its_copy_of_the_store_deletes_and_releases_nothing) {
+  auto store = create({4096});
+  commit_step(*store, 1);
+  store->remove_on_close();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    store.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_THROW(open(), UsageError);
+  store->release_superseded();
+  commit_step(*store, 2);
+  EXPECT_TRUE(holds_step(*store, 2));
 }
 
 TEST_P(SwapStoreTest, a_store_opened_read_only_reads_both_steps_and_refuses_to_write) {
