@@ -16,10 +16,12 @@ class StateHash(job_test.JobTest):
         print(f"{comparison.runs} runs in {len(comparison.hashes)} groups are equal")
 
     def test_depends_on_what_is_trained(self):
-        case = {"ranks": 1, "accumulation": 1, **state_grid.REFERENCE}
-        other = {"ranks": 2, "accumulation": 1, **state_grid.REFERENCE}
-        hashes = {state_grid.run(self.program, self.corpus, case, self.folder / "a").state_hash,
-                  state_grid.run(self.program, self.corpus, other, self.folder / "b").state_hash}
+        hashes = set()
+        for ranks in (1, 2):
+            case = {"ranks": ranks, "accumulation": 1, **state_grid.REFERENCE}
+            outcome = state_grid.run(self.program, self.corpus, case, self.folder / f"ranks-{ranks}")
+            self.assert_status(0, outcome)
+            hashes.add(outcome.state_hash)
         self.assertEqual(2, len(hashes))  # another batch: another state
 
 
