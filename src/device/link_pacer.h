@@ -27,6 +27,7 @@ class LinkPacer {
 
   double bytes_per_second_;
   Clock::duration overslept_{0};
+  Clock::time_point last_end_{};
 };
 
 }  // namespace headrace

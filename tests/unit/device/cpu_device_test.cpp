@@ -1,0 +1,197 @@
+// What is particular to the CPU device: the arena's cost, the paced link, locked memory, delays, overhead.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "headrace/cpu_pool.h"
+#include "headrace/device.h"
+#include "headrace/errors.h"
+
+namespace headrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr Bytes mebibyte = Bytes{1} << 20;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// A value in kB of /proc/self/status.
+Bytes status_bytes(const std::string& key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;)
+    if (Bytes kibibytes = 0; word == key + ":" && file >> kibibytes) return kibibytes << 10;
+  return 0;
+}
+
+TEST(CpuDevice, an_arena_larger_than_the_machine_costs_nothing_until_it_is_touched) {
+  const Bytes before = status_bytes("VmRSS");
+  const auto device = make_cpu_device({.memory_bytes = Bytes{1} << 40});
+  device->fill_zero(Lane::compute, device->arena() + (Bytes{1} << 39), 4096);
+  device->synchronize();
+  EXPECT_LT(status_bytes("VmRSS"), before + 16 * mebibyte);
+}
+
+TEST(CpuDevice, a_capacity_of_zero_or_an_odd_number_is_kept) {
+  EXPECT_EQ(make_cpu_device({.memory_bytes = 0})->info().memory_capacity_bytes, 0u);
+  EXPECT_EQ(make_cpu_device({.memory_bytes = 12345})->info().memory_capacity_bytes, 12345u);
+}
+
+TEST(CpuDevice, an_arena_the_kernel_refuses_is_an_error_not_a_crash) {
+  EXPECT_THROW(make_cpu_device({.memory_bytes = Bytes{1} << 60}), Error);
+}
+
+TEST(CpuDevice, compute_threads_default_to_those_of_the_pool) {
+  EXPECT_EQ(make_cpu_device({.memory_bytes = 0})->info().compute_threads, cpu_threads());
+  EXPECT_EQ(make_cpu_device({.memory_bytes = 0, .compute_threads = 3})->info().compute_threads, 3);
+}
+
+class PacedLink : public testing::Test {
+ protected:
+  // An upper bound must hold on a busy machine too: one undisturbed attempt is enough.
+  template <class Work>
+  static double shortest_of_attempts(const Work& work) {
+    double shortest = 1e9;
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(5));  // the link is idle: no credit of the last attempt
+      const auto start = Clock::now();
+      work();
+      shortest = std::min(shortest, seconds_since(start));
+    }
+    return shortest;
+  }
+
+  static constexpr double rate = 200e6;
+  std::unique_ptr<Device> device =
+      make_cpu_device({.memory_bytes = 8 * mebibyte, .link_bytes_per_second = rate});
+  std::vector<std::byte> host = std::vector<std::byte>(8 * mebibyte);
+};
+
+TEST_F(PacedLink, a_copy_keeps_its_lane_busy_for_bytes_over_rate) {
+  for (const Lane lane : {Lane::upload, Lane::download}) {
+    device->copy(lane, device->arena(), host.data(), 4 * mebibyte);
+    device->synchronize();
+    EXPECT_GE(device->times(lane).busy_seconds, 4 * mebibyte / rate) << name_of(lane);
+  }
+}
+
+TEST_F(PacedLink, timer_errors_of_many_small_copies_do_not_add_up) {
+  constexpr int copies = 200;
+  constexpr Bytes bytes = 40000;  // 0.2 ms each: a sleep is late by about a third of that
+  constexpr double ideal = copies * bytes / rate;
+  const double fastest = shortest_of_attempts([&] {
+    for (int i = 0; i < copies; ++i) device->copy(Lane::upload, device->arena(), host.data(), bytes);
+    device->synchronize();
+  });
+  EXPECT_GE(fastest, ideal * 0.999);
+  EXPECT_LT(fastest, ideal * 1.15);
+}
+
+TEST_F(PacedLink, an_idle_link_saves_up_no_credit) {
+  device->copy(Lane::upload, device->arena(), host.data(), mebibyte);
+  device->synchronize();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const double before = device->times(Lane::upload).busy_seconds;
+  for (int i = 0; i < 4; ++i) device->copy(Lane::upload, device->arena(), host.data(), 2 * mebibyte);
+  device->synchronize();
+  EXPECT_GE(device->times(Lane::upload).busy_seconds - before, 8 * mebibyte / rate);
+}
+
+TEST_F(PacedLink, upload_and_download_each_have_the_whole_rate) {
+  const double fastest = shortest_of_attempts([&] {
+    device->copy(Lane::upload, device->arena(), host.data(), 4 * mebibyte);
+    device->copy(Lane::download, host.data() + 4 * mebibyte, device->arena() + 4 * mebibyte, 4 * mebibyte);
+    device->synchronize();
+  });
+  EXPECT_LT(fastest, 1.5 * 4 * mebibyte / rate);
+}
+
+TEST_F(PacedLink, compute_and_communicate_are_not_paced) {
+  device->copy(Lane::compute, device->arena(), host.data(), 8 * mebibyte);
+  device->copy(Lane::communicate, device->arena(), host.data(), 8 * mebibyte);
+  device->synchronize();
+  EXPECT_LT(device->times(Lane::compute).busy_seconds, 8 * mebibyte / rate);
+  EXPECT_LT(device->times(Lane::communicate).busy_seconds, 8 * mebibyte / rate);
+}
+
+TEST(CpuDevicePin, locks_pages_only_as_they_are_touched_and_unpin_unlocks_them) {
+  const auto device = make_cpu_device({.memory_bytes = 0});
+  std::vector<std::byte> memory(2 * mebibyte);
+  const Bytes before = status_bytes("VmLck");
+  if (!device->pin(memory)) GTEST_SKIP() << "this user may not lock 2 MiB";
+  EXPECT_GE(status_bytes("VmLck"), before + 2 * mebibyte);
+  device->unpin(memory);
+  EXPECT_EQ(status_bytes("VmLck"), before);
+}
+
+// FIELD-CASES M2. As another user, for root may lock what it likes; in a child, for the limit cannot be
+// raised again.
+TEST(CpuDevicePin, refused_beyond_the_limit_it_says_so_once_and_memory_stays_usable) {
+  testing::internal::CaptureStderr();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit limit{mebibyte, mebibyte};
+    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) ::_exit(77);
+    const auto device = make_cpu_device({.memory_bytes = 0});
+    std::vector<std::byte> memory(4 * mebibyte), copy(4 * mebibyte);
+    const bool first = device->pin(memory), second = device->pin(memory);
+    device->copy(Lane::upload, copy.data(), memory.data(), memory.size());
+    device->synchronize();
+    ::_exit(!first && !second ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  const std::string log = testing::internal::GetCapturedStderr();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "cannot become another user";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  const auto first = log.find("could not be pinned");
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("could not be pinned", first + 1), std::string::npos) << log;
+}
+
+TEST(CpuDeviceDelays, hold_work_back_so_that_a_missing_event_shows) {
+  const auto device = make_cpu_device({.memory_bytes = 0, .largest_delay_seconds = 0.005});
+  int overtaken = 0;
+  for (int i = 0; i < 40; ++i) {
+    std::atomic<bool> written{false}, early{false};
+    device->enqueue(Lane::upload, "write", [&] { written = true; });
+    device->enqueue(Lane::compute, "read without waiting", [&] { early = !written; });
+    device->synchronize();
+    overtaken += early;
+  }
+  EXPECT_GT(overtaken, 0);
+  EXPECT_LT(overtaken, 40);
+}
+
+// Generous against a busy machine; perf figures are about 0.3 us on an idle one.
+TEST(CpuDeviceOverhead, enqueueing_costs_microseconds) {
+  const auto device = make_cpu_device({.memory_bytes = 0});
+  std::atomic<bool> released{false};
+  device->enqueue(Lane::compute, "block", [&] {
+    while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  constexpr int count = 20000;
+  const auto start = Clock::now();
+  for (int i = 0; i < count; ++i) device->enqueue(Lane::compute, "nothing", [] {});
+  const double each = seconds_since(start) / count;
+  released = true;
+  device->synchronize();
+  RecordProperty("nanoseconds_per_enqueue", static_cast<int>(each * 1e9));
+  EXPECT_LT(each, 20e-6);
+}
+
+}  // namespace
+}  // namespace headrace
