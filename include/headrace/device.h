@@ -1,10 +1,11 @@
-// The device seam: one arena with a hard capacity, four in-order lanes, events, copies. Implemented by the CPU device
-// (src/device: lanes are threads) and by CUDA (gpu: lanes are streams).
+// The device seam: one arena with a hard capacity, four in-order lanes, events, copies. Implemented by the
+// CPU device (src/device: lanes are threads) and by CUDA (gpu: lanes are streams).
 //
-// Threads: one owner thread calls everything except where said. Nothing blocks except host_wait and synchronize. Work
-// enqueued on one lane runs in order; different lanes are ordered by events alone. Memory named in a call must stay valid
-// until the lane has passed it. An error stops the work of all lanes (what follows would use data never made), while events
-// still fire; it is thrown, with lane and operation named, by every later host_wait and synchronize.
+// Threads: one owner thread calls everything except where said. Nothing blocks except host_wait and
+// synchronize. Work enqueued on one lane runs in order; different lanes are ordered by events alone. Memory
+// named in a call must stay valid until the lane has passed it. An error stops the work of all lanes (what
+// follows would use data never made), while events still fire; it is thrown, with lane and operation named,
+// by every later host_wait and synchronize.
 #pragma once
 
 #include <cstddef>
@@ -60,11 +61,12 @@ class Device {
   // The arena: memory_capacity_bytes starting here, 4096-byte aligned. DeviceMemory (memory.h) divides it.
   virtual std::byte* arena() = 0;
 
-  // Copies `bytes` on a lane. Host memory should be pinned; on the CPU device, Lane::upload and Lane::download are paced to
-  // the link's bandwidth when one is set.
+  // Copies `bytes` on a lane. Host memory should be pinned; on the CPU device, Lane::upload and
+  // Lane::download are paced to the link's bandwidth when one is set.
   virtual void copy(Lane lane, void* destination, const void* source, Bytes bytes) = 0;
   virtual void fill_zero(Lane lane, void* destination, Bytes bytes) = 0;
-  // Runs a host function in lane order. `name` must be a string of static storage; it names the work in traces and errors.
+  // Runs a host function in lane order. `name` must be a string of static storage; it names the work in
+  // traces and errors.
   virtual void enqueue(Lane lane, const char* name, std::function<void()> work) = 0;
 
   virtual Event record(Lane lane) = 0;
@@ -81,9 +83,10 @@ class Device {
 
 struct CpuDeviceOptions {
   Bytes memory_bytes = 0;
-  int compute_threads = 0;             // threads of the compute lane's kernels; 0: all cores this process may use
+  int compute_threads = 0;  // threads of the compute lane's kernels; 0: all cores this process may use
   double link_bytes_per_second = 0.0;  // paces upload and download each; 0: not paced
-  // For tests: each piece of work is held back by a random time up to this, so that an order that no event enforces shows.
+  // For tests: each piece of work is held back by a random time up to this, so that an order that no event
+  // enforces shows.
   double largest_delay_seconds = 0.0;
 };
 std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options);

@@ -1,4 +1,5 @@
-// A lease is the only way to hold a pooled buffer: move-only, gives the buffer back when destroyed, on any thread.
+// A lease is the only way to hold a pooled buffer: move-only, gives the buffer back when destroyed, on any
+// thread.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,10 @@
-// Budgets with tags and the host memory they stand for. Every large allocation goes through a MemoryBudget, so that the
-// limit of a tier is hard, peaks per tag can be compared with the plan, and an out-of-memory error prints the ledger.
+// Budgets with tags and the host memory they stand for. Every large allocation goes through a MemoryBudget,
+// so that the limit of a tier is hard, peaks per tag can be compared with the plan, and an out-of-memory
+// error prints the ledger.
 //
-// [Note: three regions of device memory] Persistent state grows from the bottom, activations are a stack from the top, and
-// gather and bucket buffers are a fixed ring between them; sizes come from the plan, so fragmentation cannot arise.
+// [Note: three regions of device memory] Persistent state grows from the bottom, activations are a stack from
+// the top, and gather and bucket buffers are a fixed ring between them; sizes come from the plan, so
+// fragmentation cannot arise.
 #pragma once
 
 #include <array>
@@ -42,7 +44,8 @@ struct TagBytes {
   Bytes total() const;
 };
 
-// Counts bytes of one tier against a hard limit. Thread-safe. charge() throws DoesNotFit with the ledger of this tier.
+// Counts bytes of one tier against a hard limit. Thread-safe. charge() throws DoesNotFit with the ledger of
+// this tier.
 class MemoryBudget {
  public:
   MemoryBudget(std::string tier, Bytes limit);
@@ -63,8 +66,9 @@ class MemoryBudget {
   Bytes peak_total_ = 0;
 };
 
-// Page-aligned host memory charged to a budget for its whole life. Zero-filled; untouched pages cost nothing but budget.
-// Large buffers ask for huge pages: what is resident may round up to 2 MiB, never beyond the buffer.
+// Page-aligned host memory charged to a budget for its whole life. Zero-filled; untouched pages cost nothing
+// but budget. Large buffers ask for huge pages: what is resident may round up to 2 MiB, never beyond the
+// buffer.
 class HostBuffer {
  public:
   HostBuffer() = default;
@@ -82,8 +86,9 @@ class HostBuffer {
   std::span<std::byte> memory_;
 };
 
-// A pool of `count` buffers of `buffer_bytes` (rounded up to 4 KiB, never to a power of two), 4 KiB-aligned, one
-// allocation; Device::pin(pool.memory()) makes it fast to copy. acquire() blocks until one is free. Thread-safe.
+// A pool of `count` buffers of `buffer_bytes` (rounded up to 4 KiB, never to a power of two), 4 KiB-aligned,
+// one allocation; Device::pin(pool.memory()) makes it fast to copy. acquire() blocks until one is free.
+// Thread-safe.
 class StagingPool final : public LeaseOwner {
  public:
   StagingPool(MemoryBudget& budget, MemoryTag tag, Bytes buffer_bytes, std::uint32_t count);
@@ -108,15 +113,17 @@ class StagingPool final : public LeaseOwner {
   std::uint32_t peak_in_use_ = 0;
 };
 
-// The three regions of a device arena [Note: three regions of device memory]. Host-side bookkeeping only: it hands out
-// addresses, in program order of one thread; ordering of their use is the business of lanes and events.
+// The three regions of a device arena [Note: three regions of device memory]. Host-side bookkeeping only: it
+// hands out addresses, in program order of one thread; ordering of their use is the business of lanes and
+// events.
 class DeviceMemory {
  public:
   // Manages [base, base + budget.limit()). All results are 64-byte aligned.
   DeviceMemory(std::byte* base, MemoryBudget& budget);
   // Persistent state, never given back.
   std::byte* persistent(MemoryTag tag, Bytes bytes);
-  // Stack from the top: push returns the block, pop_to(mark) frees all that was pushed since mark() was taken.
+  // Stack from the top: push returns the block, pop_to(mark) frees all that was pushed since mark() was
+  // taken.
   using Mark = Bytes;
   Mark mark() const { return stack_used_; }
   std::byte* push(MemoryTag tag, Bytes bytes);
@@ -136,7 +143,8 @@ class DeviceMemory {
   std::vector<Pushed> pushed_;
 };
 
-// Bytes this process may still take: the least of MemAvailable and the cgroup's memory.max less memory.current.
+// Bytes this process may still take: the least of MemAvailable and the cgroup's memory.max less
+// memory.current.
 Bytes available_host_memory();
 
 }  // namespace headrace
