@@ -64,6 +64,15 @@ void parse(CLI::App& program, int argc, char** argv, int& status) {
   }
 }
 
+// The environment of a launcher may itself be what is wrong.
+LaunchInfo launch_or_default() {
+  try {
+    return launch_info();
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App program(
       "Headrace trains models larger than device and host memory: ZeRO stages 0-3, states on NVMe.",
@@ -79,7 +88,7 @@ int run(int argc, char** argv) {
   try {
     parse(program, argc, argv, status);
   } catch (const std::exception& error) {
-    return report_error(error, launch_info());
+    return report_error(error, launch_or_default());
   }
   return status;
 }

@@ -75,9 +75,10 @@ std::string swap_lines(const Session& session, const RunOutcome& outcome) {
                   format_bytes(outcome.nvme_written_bytes));
   text += fmt::format("  {:<18}{}, {} on disk", "swap store", options.swap_path,
                       format_bytes(disk_bytes_below(options.swap_path)));
-  if (options.engine.durability == Durability::step)
-    text += fmt::format("; holds step {}: --resume swap continues, `headrace inspect` looks inside",
-                        session.state.iteration);
+  text += options.engine.durability == Durability::step
+              ? fmt::format("; holds step {}: --resume swap continues, `headrace inspect` looks inside",
+                            session.state.iteration)
+              : "; cannot be resumed (--durability none)";
   return text + '\n';
 }
 
@@ -96,21 +97,22 @@ std::string start_report(const Session& session) {
   const BatchSizes& batch = options.batch;
   const ResolvedPlacement placement = resolve_placement(options.engine);
   const int ranks = options.launch.size;
-  std::string text = fmt::format(
-      "{}: {} parameters, {}{}, stage {} on {}, {} on {}\n", options.model.name,
-      format_count(session.inputs.plan.parameters), name_of(options.engine.dtype),
-      options.model_options.recompute ? " with recompute" : "", options.engine.stage,
-      plural(static_cast<std::uint64_t>(ranks), "rank"), session.backends.device->info().name,
-      plural(static_cast<std::uint64_t>(session.backends.device->info().compute_threads), "thread"));
-  text += fmt::format(
-      "  {:<18}{} sequences of {} tokens a step (micro-batch {}, accumulation {}, ranks {})\n", "batch",
-      batch.global, options.model_options.sequence, batch.micro, batch.accumulation, batch.world);
+  const DeviceInfo& device = session.backends.device->info();
+  std::string text =
+      fmt::format("{}: {} parameters, {}{}, stage {} on {}, device {} ({})\n", options.model.name,
+                  format_count(session.inputs.plan.parameters), name_of(options.engine.dtype),
+                  options.model_options.recompute ? " with recompute" : "", options.engine.stage,
+                  plural(batch.world, "rank"), device.name,
+                  plural(static_cast<std::uint64_t>(device.compute_threads), "thread"));
+  text += fmt::format("  {:<18}{} of {} tokens a step: micro-batch {} x accumulation {} x {}\n", "batch",
+                      plural(batch.global, "sequence"), options.model_options.sequence, batch.micro,
+                      batch.accumulation, plural(batch.world, "rank"));
   text += corpus_line("training data", session.inputs.training.bytes);
   if (session.inputs.held_out) text += corpus_line("held-out data", session.inputs.held_out->bytes);
   text += placement_line("parameters", placement.parameters, ranks, options.swap_path);
   text += placement_line("gradients", placement.gradients, ranks, options.swap_path);
   text += placement_line("optimizer states", placement.optimizer, ranks, options.swap_path);
-  text += ledger_table(session.inputs.plan.memory);
+  text += "memory planned\n" + ledger_table(session.inputs.plan.memory);
   if (options.resume_swap) text += fmt::format("continues after step {}\n", session.state.iteration);
   text.pop_back();  // the log ends the line
   return text;

@@ -55,6 +55,14 @@ void check_ranks_agree(const ResolvedOptions& options, Communicator& communicato
           r));
 }
 
+// The seed gives the order of the data: another one would continue on other samples without a word.
+void check_seed(const ResolvedOptions& options, const TrainingState& state) {
+  if (state.rng_state != options.seed)
+    throw UsageError(
+        fmt::format("--resume swap: the run in {} was started with --seed {}, not {}. Give the same seed.",
+                    options.swap_path, state.rng_state, options.seed));
+}
+
 }  // namespace
 
 RunInputs check_inputs(const ResolvedOptions& options) {
@@ -86,6 +94,7 @@ void Session::build() {
   for (const UnitId unit : context.units) context.layouts.push_back(&engine->layout(unit));
   if (options.resume_swap) {
     state = engine->resume();
+    check_seed(options, state);
   } else {
     engine->initialise();
     state.rng_state = options.seed;

@@ -46,7 +46,7 @@ class SwapPath(ProgramTest):
                 file.seek(offset)
                 file.write(bytes([byte[0] ^ 1]))
         self.refused("train", *TINY, *ON_NVME, "--steps", 4, "--resume", "swap", "--quiet", status=1,
-                     says=["extents.bin", "offset", "h."])
+                     says=["swap block", "extents.bin", "offset"])
         report = self.run_program("inspect", "swap", "--verify")
         self.assertEqual(report.returncode, 1)
         self.assertIn("extents.bin", report.stdout)

@@ -104,6 +104,10 @@ class Stop(ProgramTest):
         self.stop_with(signal.SIGTERM, 143)
         self.resume_reaches(expected)
 
+    def test_resume_with_another_seed_is_refused(self):
+        self.succeeds(*self.flags()[:-1], 1, "--quiet")
+        self.refused(*self.flags("--resume", "swap", "--seed", 5, "--quiet"), says=["--seed 0", "5"])
+
     def test_resume_of_a_finished_run_has_nothing_left_to_do(self):
         self.succeeds(*self.flags()[:-1], 2, "--metrics", "m.jsonl")
         again = self.succeeds(*self.flags()[:-1], 2, "--resume", "swap")
