@@ -1,5 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "headrace/communicator.h"
+#include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 #include "headrace/train.h"
 
@@ -25,6 +29,14 @@ std::string over_limits(const MemoryPlan& memory) {
   return why;
 }
 
+// Kernels take scratch memory per thread. A job that is planned for more ranks than this process belongs to
+// is taken to share this host's cores.
+int planned_threads(const ResolvedOptions& options) {
+  if (options.threads > 0) return options.threads;
+  if (options.launch.size == launch_info().size) return cpu_threads();
+  return std::max(1, available_cpus() / options.launch.size);
+}
+
 }  // namespace
 
 RunPlan plan_run(const ResolvedOptions& options) {
@@ -32,11 +44,12 @@ RunPlan plan_run(const ResolvedOptions& options) {
   plan.request.units = make_gpt2(options.model, options.model_options)->unit_specs();
   for (const UnitSpec& unit : plan.request.units)
     for (const ParameterSpec& parameter : unit.parameters) plan.parameters += parameter.numel();
-  plan.request.model_memory = measure_model_memory(options.model, options.model_options);
+  const int threads = planned_threads(options);
+  plan.request.model_memory = measure_model_memory(options.model, options.model_options, threads);
   if (!options.model_options.recompute) {
     ModelOptions recomputed = options.model_options;
     recomputed.recompute = true;
-    plan.request.model_memory_with_recompute = measure_model_memory(options.model, recomputed);
+    plan.request.model_memory_with_recompute = measure_model_memory(options.model, recomputed, threads);
   }
   plan.request.hook_calls = record_hook_calls(options.model, options.model_options);
   plan.request.engine = options.engine;
