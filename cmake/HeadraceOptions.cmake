@@ -10,7 +10,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 find_program(HEADRACE_CCACHE ccache)
 if(HEADRACE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${HEADRACE_CCACHE}")
+  # Paths below the source folder are relative in the cache's keys, so that two checkouts share it.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" "${HEADRACE_CCACHE}")
 endif()
 
 # Flags of every target. No -march: wide instructions live in the files that are dispatched at run time.

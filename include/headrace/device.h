@@ -8,6 +8,7 @@
 // by every later host_wait and synchronize.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -48,10 +49,12 @@ struct DeviceInfo {
   int compute_threads = 1;
 };
 
-// Seconds since construction: what a lane did. `stalled` is time spent waiting for another lane's event.
+// Seconds since construction: what a lane did, and how long it waited for events of each other lane.
 struct LaneTimes {
-  double busy_seconds = 0, stalled_seconds = 0;
+  double busy_seconds = 0;
+  std::array<double, lane_count> stalled_seconds{};
   Bytes copied_bytes = 0;
+  double stalled_on(Lane lane) const { return stalled_seconds[static_cast<std::size_t>(lane)]; }
 };
 
 class Device {

@@ -81,7 +81,7 @@ struct TrainingState {
   double loss_scale = 1.0;
 };
 
-// Seconds the owner or a lane waited, per cause; bytes moved. Cumulative.
+// Seconds that compute, the reduction or the owner waited for each cause; bytes moved. Cumulative.
 struct EngineCounters {
   double upload_stall_seconds = 0, download_stall_seconds = 0, nvme_stall_seconds = 0, communicate_stall_seconds = 0,
          optimizer_seconds = 0;

@@ -66,7 +66,7 @@ void LaneThread::enqueue(const char* name, std::function<void()> work) {
 }
 
 std::shared_ptr<LaneEvent> LaneThread::record() {
-  auto event = std::make_shared<LaneEvent>();
+  auto event = std::make_shared<LaneEvent>(lane_);
   push({Kind::fire, nullptr, {}, event});
   return event;
 }
@@ -76,9 +76,12 @@ void LaneThread::wait(std::shared_ptr<LaneEvent> event) {
 }
 
 LaneTimes LaneThread::times() const {
-  return {.busy_seconds = static_cast<double>(busy_nanoseconds_.load()) * 1e-9,
-          .stalled_seconds = static_cast<double>(stalled_nanoseconds_.load()) * 1e-9,
-          .copied_bytes = copied_bytes_.load()};
+  LaneTimes times{.busy_seconds = static_cast<double>(busy_nanoseconds_.load()) * 1e-9,
+                  .stalled_seconds = {},
+                  .copied_bytes = copied_bytes_.load()};
+  for (std::size_t lane = 0; lane < lane_count; ++lane)
+    times.stalled_seconds[lane] = static_cast<double>(stalled_nanoseconds_[lane].load()) * 1e-9;
+  return times;
 }
 
 void LaneThread::run() {
@@ -105,7 +108,7 @@ void LaneThread::execute(Item& item) {
   };
   if (item.kind == Kind::await) {
     item.event->wait();
-    stalled_nanoseconds_ += elapsed();
+    stalled_nanoseconds_[static_cast<std::size_t>(item.event->lane())] += elapsed();
     return;
   }
   if (failure_.failed()) return;

@@ -4,6 +4,7 @@
 // is dropped, but events still fire, so that nothing waits for ever.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -21,11 +22,14 @@ namespace headrace {
 // A point in a lane; fires once.
 class LaneEvent final : public Event::State {
  public:
+  explicit LaneEvent(Lane lane) : lane_(lane) {}
+  Lane lane() const { return lane_; }
   void fire();
   bool fired() const { return fired_.load(std::memory_order_acquire); }
   void wait();
 
  private:
+  const Lane lane_;
   std::atomic<bool> fired_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -66,7 +70,8 @@ class LaneThread {
   std::deque<Item> queue_;
   bool stopping_ = false;
   std::minstd_rand random_;
-  std::atomic<std::int64_t> busy_nanoseconds_{0}, stalled_nanoseconds_{0};
+  std::atomic<std::int64_t> busy_nanoseconds_{0};
+  std::array<std::atomic<std::int64_t>, lane_count> stalled_nanoseconds_{};  // by the lane waited for
   std::atomic<Bytes> copied_bytes_{0};
   std::thread thread_;  // last: it uses all of the above
 };

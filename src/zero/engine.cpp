@@ -295,9 +295,11 @@ EngineCounters Engine::counters() const {
   if (context.io != nullptr) counters.io = context.io->counters();
   counters.nvme_stall_seconds = counters.io.wait_seconds;
   counters.traffic = context.communicator.counters();
-  counters.upload_stall_seconds = context.device.times(Lane::compute).stalled_seconds;
-  counters.download_stall_seconds = context.device.times(Lane::download).stalled_seconds;
-  counters.communicate_stall_seconds = context.device.times(Lane::communicate).stalled_seconds;
+  const LaneTimes compute = context.device.times(Lane::compute),
+                  reduce = context.device.times(Lane::communicate);
+  counters.upload_stall_seconds = compute.stalled_on(Lane::upload) + reduce.stalled_on(Lane::upload);
+  counters.download_stall_seconds = compute.stalled_on(Lane::download) + reduce.stalled_on(Lane::download);
+  counters.communicate_stall_seconds = compute.stalled_on(Lane::communicate);
   return counters;
 }
 
