@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,7 @@ struct ResolvedOptions {
   double link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
   std::string swap_path;
+  std::optional<Bytes> swap_cache_bytes;  // none: what a host limit leaves
   bool resume_swap = false;
 
   std::string metrics_path;

@@ -1,12 +1,13 @@
-// The ZeRO engine: one class for all stages, tiers and backends. A stage is data (Placement); a plan is made from it once
-// and executed. It is driven by ModuleHooks and knows nothing of models.
+// The ZeRO engine: one class for all stages, tiers and backends. A stage is data (Placement); a plan is made
+// from it once and executed. It is driven by ModuleHooks and knows nothing of models.
 //
 //   Engine engine(device, kernels, communicator, io, options);
 //   UnitId u = engine.add_unit(spec); ...; engine.initialise();
 //   for each micro-batch: engine.begin_micro_batch(); model calls the hooks
 //   StepResult r = engine.step(learning_rate);
 //
-// Threads: one owner thread. The hooks do not block except when a bounded buffer is in use by earlier work; step() blocks.
+// Threads: one owner thread. The hooks do not block except when a bounded buffer is in use by earlier work;
+// step() blocks.
 #pragma once
 
 #include <cstdint>
@@ -49,26 +50,30 @@ struct EngineOptions {
   AdamArguments adam;         // betas, epsilon, weight_decay (of decayed groups), decoupled
   std::uint64_t seed = 0;     // of initial values
 
-  Bytes host_memory_bytes = 0;        // hard limit of the host tier
-  Bytes bucket_bytes = 4 << 20;       // communication bucket, constant
-  Bytes swap_block_bytes = 3 << 20;   // optimizer block: master and moments, 12 bytes an element; rounded to norm chunks
-  std::uint32_t swap_buffers = 8;     // at least 3
-  std::uint32_t prefetch_units = 1;   // units gathered ahead of the one in use
+  Bytes host_memory_bytes = 0;   // hard limit of the host tier
+  Bytes bucket_bytes = 4 << 20;  // communication bucket, constant
+  Bytes swap_block_bytes =
+      3 << 20;  // optimizer block: master and moments, 12 bytes an element; rounded to norm chunks
+  std::uint32_t swap_buffers = 8;    // at least 3
+  Bytes swap_cache_bytes = 0;        // host memory for optimizer blocks that are written but never read again
+  std::uint32_t prefetch_units = 1;  // units gathered ahead of the one in use
   std::uint64_t persistence_numel = 0;  // stage 3: units of at most so many elements stay gathered
-  bool retain_adjacent = true;        // stage 3: a released unit whose next use is the next acquire is not gathered again
+  bool retain_adjacent =
+      true;  // stage 3: a released unit whose next use is the next acquire is not gathered again
 
   std::string swap_directory;  // of this rank
   Durability durability = Durability::step;
 };
 
-// Checked once: throws UsageError for combinations that have no meaning (parameters off the device below stage 3, ...).
+// Checked once: throws UsageError for combinations that have no meaning (parameters off the device below
+// stage 3, ...).
 struct ResolvedPlacement {
   Placement optimizer, gradients, parameters;
 };
 ResolvedPlacement resolve_placement(const EngineOptions& options);
 
 struct StepResult {
-  std::uint64_t step = 0;  // optimizer steps applied so far
+  std::uint64_t step = 0;      // optimizer steps applied so far
   double gradient_norm = 0.0;  // of the averaged gradient, before clipping; inf when not finite
   bool clipped = false, skipped = false;
 };
@@ -77,14 +82,14 @@ struct StepResult {
 struct TrainingState {
   std::uint64_t data_position = 0;  // samples consumed by all ranks
   std::uint64_t rng_state = 0;
-  std::uint64_t iteration = 0;      // steps begun, skipped ones included: drives the schedule
+  std::uint64_t iteration = 0;  // steps begun, skipped ones included: drives the schedule
   double loss_scale = 1.0;
 };
 
 // Seconds that compute, the reduction or the owner waited for each cause; bytes moved. Cumulative.
 struct EngineCounters {
-  double upload_stall_seconds = 0, download_stall_seconds = 0, nvme_stall_seconds = 0, communicate_stall_seconds = 0,
-         optimizer_seconds = 0;
+  double upload_stall_seconds = 0, download_stall_seconds = 0, nvme_stall_seconds = 0,
+         communicate_stall_seconds = 0, optimizer_seconds = 0;
   IoCounters io;
   TrafficCounters traffic;
 };
@@ -92,7 +97,8 @@ struct EngineCounters {
 class Engine final : public ModuleHooks {
  public:
   // `io` may be null when nothing lives on NVMe. `memory` divides device.arena().
-  Engine(Device& device, DeviceKernels& kernels, Communicator& communicator, IoEngine* io, const EngineOptions& options);
+  Engine(Device& device, DeviceKernels& kernels, Communicator& communicator, IoEngine* io,
+         const EngineOptions& options);
   ~Engine() override;
 
   UnitId add_unit(UnitSpec spec);
@@ -100,8 +106,9 @@ class Engine final : public ModuleHooks {
   std::size_t unit_count() const;
   std::uint64_t parameter_numel() const;
 
-  // Allocates every tier and fills the states from each parameter's initial distribution (counter-based: the same values
-  // for any world size), or from `values`, called per parameter range: values(name, first element, out).
+  // Allocates every tier and fills the states from each parameter's initial distribution (counter-based: the
+  // same values for any world size), or from `values`, called per parameter range: values(name, first
+  // element, out).
   using ValueSource = std::function<void(const ParameterSpec&, std::uint64_t first, std::span<float> out)>;
   void initialise(const ValueSource& values = {});
   // Continues from the newest step that every rank has committed in its swap store.
@@ -123,8 +130,10 @@ class Engine final : public ModuleHooks {
 
   // The proof of DESIGN section 9, over all ranks (a collective).
   std::uint64_t state_hash(const TrainingState& state);
-  // The newest master (kind 0), exp_avg (1) or exp_avg_sq (2) of this rank's optimizer shard, in order of (unit, flat index).
-  using StateVisitor = std::function<void(UnitId, std::uint64_t first, int kind, std::span<const float> values)>;
+  // The newest master (kind 0), exp_avg (1) or exp_avg_sq (2) of this rank's optimizer shard, in order of
+  // (unit, flat index).
+  using StateVisitor =
+      std::function<void(UnitId, std::uint64_t first, int kind, std::span<const float> values)>;
   void visit_optimizer_state(const StateVisitor& visit);
   // Whole parameters of one unit as the device sees them, copied to the host (a collective).
   std::vector<float> read_parameters(UnitId unit);

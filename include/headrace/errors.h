@@ -1,6 +1,6 @@
-// The three kinds of error. A caller's mistake or a set-up failure is an exception of the types here; an I/O outcome is a
-// value (io_engine.h); a bug is HEADRACE_CHECK, always on. A message is one paragraph: what happened, to which thing,
-// what to do. Effects never stand inside a check.
+// The three kinds of error. A caller's mistake or a set-up failure is an exception of the types here; an I/O
+// outcome is a value (io_engine.h); a bug is HEADRACE_CHECK, always on. A message is one paragraph: what
+// happened, to which thing, what to do. Effects never stand inside a check.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +25,8 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-// The plan exceeds a memory or disk limit; the message holds the ledger and the smallest change that fits: exit status 3.
+// The plan exceeds a memory or disk limit; the message holds the ledger and the smallest change that fits:
+// exit status 3.
 class DoesNotFit : public Error {
  public:
   using Error::Error;
@@ -86,9 +87,10 @@ T must_impl(T result, std::string_view what, const char* file, int line) {
 
 }  // namespace headrace
 
-// A broken invariant of Headrace itself: prints and throws std::logic_error. Arguments after the condition are a fmt format.
-#define HEADRACE_CHECK(condition, ...)                                                                  \
-  do {                                                                                                  \
-    if (!(condition)) [[unlikely]]                                                                      \
-      ::headrace::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));     \
+// A broken invariant of Headrace itself: prints and throws std::logic_error. Arguments after the condition
+// are a fmt format.
+#define HEADRACE_CHECK(condition, ...)                                                              \
+  do {                                                                                              \
+    if (!(condition)) [[unlikely]]                                                                  \
+      ::headrace::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)

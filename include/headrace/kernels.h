@@ -1,6 +1,6 @@
-// Kernels that the engine itself needs on a device: gradient summation, rounding, norms, the optimizer update. They are
-// enqueued on a lane and read and write device memory. The arithmetic is DESIGN section 9's; every implementation gives
-// the same bits.
+// Kernels that the engine itself needs on a device: gradient summation, rounding, norms, the optimizer
+// update. They are enqueued on a lane and read and write device memory. The arithmetic is DESIGN section 9's;
+// every implementation gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@
 
 namespace headrace {
 
-// Elements covered by one fp64 partial of a squared norm, counted from a unit's start; shard and block borders lie on it.
+// Elements covered by one fp64 partial of a squared norm, counted from a unit's start; shard and block
+// borders lie on it.
 inline constexpr std::uint64_t norm_chunk_numel = 4096;
 
 class DeviceKernels {
  public:
   virtual ~DeviceKernels() = default;
 
-  // For i < numel: s = slice_0[i] + slice_1[i] + ... (fp32, in slice order); sum[i] = accumulate ? sum[i] + s : s.
-  // slice_r starts at slices[r]; the array itself is copied by the call.
-  virtual void sum_slices(Lane lane, std::span<const void* const> slices, DType dtype, std::uint64_t numel, float* sum,
-                          bool accumulate) = 0;
+  // For i < numel: s = slice_0[i] + slice_1[i] + ... (fp32, in slice order); sum[i] = accumulate ? sum[i] + s
+  // : s. slice_r starts at slices[r]; the array itself is copied by the call.
+  virtual void sum_slices(Lane lane, std::span<const void* const> slices, DType dtype, std::uint64_t numel,
+                          float* sum, bool accumulate) = 0;
 
   // rounded[i] = sum[i] in `dtype` (once, to nearest even; `rounded` may alias `sum` when dtype is f32), and
-  // partials[c] = sum over chunk c of double(rounded[i])^2 in fixed lane order; `numel` starts on a chunk border.
-  // `partials` is host memory on the CPU device, device-visible memory elsewhere.
+  // partials[c] = sum over chunk c of double(rounded[i])^2 in fixed lane order; `numel` starts on a chunk
+  // border. `partials` is host memory on the CPU device, device-visible memory elsewhere.
   virtual void round_and_norm(Lane lane, const float* sum, void* rounded, DType dtype, std::uint64_t numel,
                               double* partials) = 0;
 

@@ -1,4 +1,5 @@
-// Progress and logs go to stderr through spdlog; stdout carries results only. warn_once keeps a repeated condition to one line.
+// Progress and logs go to stderr through spdlog; stdout carries results only. warn_once keeps a repeated
+// condition to one line.
 #pragma once
 
 #include <fmt/format.h>

@@ -29,8 +29,10 @@ std::vector<std::string> model_preset_names();
 struct ModelOptions {
   DType dtype = DType::bf16;
   int batch = 1, sequence = 256;
-  bool recompute = false;   // activation checkpointing: keep only each block's input, run its forward again in backward
-  bool fused_head = true;   // one acquire of the head for its forward and backward; false: one each, logits computed twice
+  bool recompute =
+      false;  // activation checkpointing: keep only each block's input, run its forward again in backward
+  bool fused_head =
+      true;  // one acquire of the head for its forward and backward; false: one each, logits computed twice
 };
 
 // Registers its units in order: embedding, h.0 .. h.(layers-1), head. `add` returns the id of the unit.
@@ -52,18 +54,19 @@ class Model {
   };
   virtual void bind(Context context) = 0;
 
-  // Enqueues forward and backward of one micro-batch. `tokens` is batch x (sequence + 1) ids in host memory (input and shifted
-  // target), valid until the compute lane passed. The mean loss arrives in *loss (host) when the compute lane passed.
-  // `loss_scale` multiplies the gradient. Nothing blocks except acquire.
+  // Enqueues forward and backward of one micro-batch. `tokens` is batch x (sequence + 1) ids in host memory
+  // (input and shifted target), valid until the compute lane passed. The mean loss arrives in *loss (host)
+  // when the compute lane passed. `loss_scale` multiplies the gradient. Nothing blocks except acquire.
   virtual void forward_backward(const std::int32_t* tokens, float loss_scale, float* loss) = 0;
   // Forward only: the mean loss.
   virtual void evaluate(const std::int32_t* tokens, float* loss) = 0;
 };
 std::unique_ptr<Model> make_gpt2(const ModelConfig& config, const ModelOptions& options);
 
-// Peak device bytes per tag of one forward_backward on the CPU device, found by running it on a device that executes nothing.
-// `compute_threads` is the device's (scratch memory is one a thread); 0: cpu_threads().
-TagBytes measure_model_memory(const ModelConfig& config, const ModelOptions& options, int compute_threads = 0);
+// Peak device bytes per tag of one forward_backward on the CPU device, found by running it on a device that
+// executes nothing. `compute_threads` is the device's (scratch memory is one a thread); 0: cpu_threads().
+TagBytes measure_model_memory(const ModelConfig& config, const ModelOptions& options,
+                              int compute_threads = 0);
 // The sequence of hook calls of one forward_backward (the same way): what the planner counts.
 std::vector<HookCall> record_hook_calls(const ModelConfig& config, const ModelOptions& options);
 

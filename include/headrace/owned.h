@@ -1,5 +1,5 @@
-// One move-only template for every handle of the operating system or a library. Traits give the raw type, the empty value
-// and a noexcept close.
+// One move-only template for every handle of the operating system or a library. Traits give the raw type, the
+// empty value and a noexcept close.
 #pragma once
 
 #include <unistd.h>

@@ -1,5 +1,6 @@
-// Does it fit, and what does it cost: the memory ledger and the bytes on the wire of a run, computed without allocating
-// anything. `headrace plan` prints it; `train` refuses with it. It knows units and placements, no models.
+// Does it fit, and what does it cost: the memory ledger and the bytes on the wire of a run, computed without
+// allocating anything. `headrace plan` prints it; `train` refuses with it. It knows units and placements, no
+// models.
 #pragma once
 
 #include <optional>
@@ -15,8 +16,9 @@ namespace headrace {
 
 struct PlanRequest {
   std::vector<UnitSpec> units;
-  TagBytes model_memory;             // device bytes of activations and workspace (measure_model_memory)
-  std::optional<TagBytes> model_memory_with_recompute;  // the same with activation checkpointing, where it is off
+  TagBytes model_memory;  // device bytes of activations and workspace (measure_model_memory)
+  std::optional<TagBytes>
+      model_memory_with_recompute;   // the same with activation checkpointing, where it is off
   std::vector<HookCall> hook_calls;  // of one micro-batch (record_hook_calls)
   EngineOptions engine;
   int world_size = 1;
@@ -31,16 +33,17 @@ struct MemoryPlan {
 };
 
 MemoryPlan plan_memory(const PlanRequest& request);
-// Bytes on the wire of one optimizer step, summed over ranks: what the communicator's counters must show. `first_step`:
-// before the order of acquires is known.
+// Bytes on the wire of one optimizer step, summed over ranks: what the communicator's counters must show.
+// `first_step`: before the order of acquires is known.
 TrafficCounters plan_traffic(const PlanRequest& request, bool first_step);
 // Bytes that one step reads from and writes to NVMe, all ranks.
 IoCounters plan_io(const PlanRequest& request);
 
 // The table: one line a tag, one column a tier, the total, the limit, what is free or missing.
 std::string ledger_table(const MemoryPlan& plan);
-// One sentence naming the smallest change that fits ("--offload-optimizer nvme", "--device-memory 312MiB", "--stage 3 on 4
-// ranks"), found by planning the alternatives in order of cost. Empty when the plan fits already.
+// One sentence naming the smallest change that fits ("--offload-optimizer nvme", "--device-memory 312MiB",
+// "--stage 3 on 4 ranks"), found by planning the alternatives in order of cost. Empty when the plan fits
+// already.
 std::string smallest_change_that_fits(const PlanRequest& request);
 // The smallest stage at which the request fits, its tiers kept where they are legal.
 std::optional<int> smallest_stage_that_fits(const PlanRequest& request);

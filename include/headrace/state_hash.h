@@ -1,7 +1,8 @@
-// The hash that proves two runs equal (DESIGN section 9), and the counter-based numbers that initial values come from.
+// The hash that proves two runs equal (DESIGN section 9), and the counter-based numbers that initial values
+// come from.
 //
-// The hash is the sum modulo 2^64 of one 64-bit value an element, mixed with step, RNG, loss scale and data position.
-// tests/python/read_store.py computes the same independently.
+// The hash is the sum modulo 2^64 of one 64-bit value an element, mixed with step, RNG, loss scale and data
+// position. tests/python/read_store.py computes the same independently.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ std::uint64_t state_key(std::string_view parameter, StateKind kind);
 // Sums of disjoint ranges add up, in any order.
 std::uint64_t hash_values(std::uint64_t key, std::uint64_t first, std::span<const float> values);
 // h = sum; then h = splitmix64(h ^ x) for x = step, rng_state, bits of the double loss_scale, data_position.
-std::uint64_t finish_state_hash(std::uint64_t sum, std::uint64_t step, std::uint64_t rng_state, double loss_scale,
-                                std::uint64_t data_position);
+std::uint64_t finish_state_hash(std::uint64_t sum, std::uint64_t step, std::uint64_t rng_state,
+                                double loss_scale, std::uint64_t data_position);
 
 }  // namespace headrace

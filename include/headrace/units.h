@@ -1,5 +1,5 @@
-// Units and the module hooks: what a model says to the engine. A unit is the set of parameters gathered and released
-// together; its parameters lie end to end in one flat vector, each start aligned to 64 elements.
+// Units and the module hooks: what a model says to the engine. A unit is the set of parameters gathered and
+// released together; its parameters lie end to end in one flat vector, each start aligned to 64 elements.
 #pragma once
 
 #include <cstddef>
@@ -38,16 +38,18 @@ struct UnitLayout {
 };
 UnitLayout make_unit_layout(UnitSpec spec);
 
-// The calls that a module makes, in this order per micro-batch: acquire -> compute -> release forward, the same backward,
-// and gradients_ready once a unit's flat gradient is complete. All addresses are device memory, valid for work enqueued on
-// the compute lane between the two calls of a pair. acquire may be nested (a tied weight has several users).
-// The engine implements it; the planner implements it without memory, to count bytes and calls.
+// The calls that a module makes, in this order per micro-batch: acquire -> compute -> release forward, the
+// same backward, and gradients_ready once a unit's flat gradient is complete. All addresses are device
+// memory, valid for work enqueued on the compute lane between the two calls of a pair. acquire may be nested
+// (a tied weight has several users). The engine implements it; the planner implements it without memory, to
+// count bytes and calls.
 class ModuleHooks {
  public:
   virtual ~ModuleHooks() = default;
   virtual std::byte* acquire(UnitId unit) = 0;
   virtual void release(UnitId unit) = 0;
-  // The unit's flat gradient, of the gradient's wire dtype, gaps zeroed; every parameter's range must be written once.
+  // The unit's flat gradient, of the gradient's wire dtype, gaps zeroed; every parameter's range must be
+  // written once.
   virtual std::byte* gradient_buffer(UnitId unit) = 0;
   virtual void gradients_ready(UnitId unit) = 0;
 };

@@ -28,7 +28,8 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
   virtual Bytes scratch_bytes() const = 0;
-  // Any thread whose OpenMP thread count is 1, several at once, each with scratch of its own (64-byte aligned).
+  // Any thread whose OpenMP thread count is 1, several at once, each with scratch of its own (64-byte
+  // aligned).
   virtual void run(const void* a, const void* b, const void* bias, void* c, std::byte* scratch) const = 0;
 };
 

@@ -49,6 +49,14 @@ void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
   if (!on_device && options.accumulation > 1) add_host(plan, MemoryTag::staging, buckets.numel * 4);
 }
 
+Bytes cache_bytes(const std::vector<OptimizerBlock>& blocks, const EngineOptions& options) {
+  const std::vector<bool> cached = cached_blocks(blocks, options);
+  Bytes total = 0;
+  for (std::size_t b = 0; b < blocks.size(); ++b)
+    if (cached[b]) total += state_buffer_bytes(blocks[b].range.numel);
+  return total;
+}
+
 void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
   const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
   Bytes total = 0;
@@ -63,8 +71,8 @@ void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
     case Tier::nvme:
       plan.nvme[MemoryTag::optimizer] +=
           SwapStore::disk_bytes(swap_blocks(rank.units, blocks), options.durability);
-      add_host(plan, MemoryTag::staging,
-               round_up(block_numel(options) * state_bytes_per_element, page_bytes) * options.swap_buffers);
+      add_host(plan, MemoryTag::staging, state_buffer_bytes(block_numel(options)) * options.swap_buffers);
+      add_host(plan, MemoryTag::optimizer, cache_bytes(blocks, options));
       break;
   }
   const UpdateStaging staging = plan_staging(rank.units, options, rank.placement);

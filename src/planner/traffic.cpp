@@ -49,10 +49,14 @@ IoCounters plan_io(const PlanRequest& request) {
   if (request.engine.optimizer_tier != Tier::nvme) return io;
   for (int r = 0; r < request.world_size; ++r) {
     const RankPlan rank = plan_rank(request, r);
-    for (const OptimizerBlock& block : optimizer_blocks(rank.units, rank.placement, request.engine))
-      io.read_bytes += block.range.numel * state_bytes_per_element;
+    const auto blocks = optimizer_blocks(rank.units, rank.placement, request.engine);
+    const std::vector<bool> cached = cached_blocks(blocks, request.engine);
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      const Bytes bytes = state_buffer_bytes(blocks[b].range.numel);
+      io.written_bytes += bytes;
+      if (!cached[b]) io.read_bytes += bytes;
+    }
   }
-  io.written_bytes = io.read_bytes;
   return io;
 }
 

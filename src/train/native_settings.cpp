@@ -50,6 +50,9 @@ template <auto member>
 Json get_size(const Settings& settings) {
   return settings.*member == 0 ? Json() : Json(settings.*member);
 }
+Json get_swap_cache(const Settings& settings) {
+  return settings.swap_cache_bytes ? Json(*settings.swap_cache_bytes) : Json();
+}
 template <auto member>
 Json get_tier(const Settings& settings) {
   constexpr const char* names[] = {"none", "cpu", "nvme"};
@@ -290,6 +293,10 @@ std::vector<NativeSetting> make_tuning_settings() {
         "blocks in flight between NVMe and the update, at least 3 (default 8)"},
        set_count<&S::swap_buffers, 3, 4096>,
        get<&S::swap_buffers>},
+      {{"swap_cache", tuning_group, "SIZE",
+        "host memory for blocks kept beside NVMe (default: what --host-memory leaves)"},
+       set_bytes<&S::swap_cache_bytes>,
+       get_swap_cache},
       {{"bucket", tuning_group, "SIZE", "buffer of one reduction step (default 4MiB)"},
        set_bucket,
        get<&S::bucket_bytes>},

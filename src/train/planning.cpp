@@ -29,6 +29,13 @@ std::string over_limits(const MemoryPlan& memory) {
   return why;
 }
 
+// Memory that a host limit leaves keeps optimizer blocks, which then need not be read.
+Bytes swap_cache_bytes(const ResolvedOptions& options, const PlanRequest& request) {
+  if (options.swap_cache_bytes) return *options.swap_cache_bytes;
+  const Bytes needed = plan_memory(request).host.total();
+  return request.host_limit > needed ? request.host_limit - needed : 0;
+}
+
 // Kernels take scratch memory per thread. A job that is planned for more ranks than this process belongs to
 // is taken to share this host's cores.
 int planned_threads(const ResolvedOptions& options) {
@@ -56,6 +63,7 @@ RunPlan plan_run(const ResolvedOptions& options) {
   plan.request.world_size = options.launch.size;
   plan.request.device_limit = options.device_memory_bytes;
   plan.request.host_limit = options.host_memory_bytes;
+  plan.request.engine.swap_cache_bytes = swap_cache_bytes(options, plan.request);
   plan.memory = plan_memory(plan.request);
   return plan;
 }

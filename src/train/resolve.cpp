@@ -221,6 +221,7 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   options.link_bytes_per_second = static_cast<double>(settings.link_bytes_per_second);
   options.io = settings.io;
   options.swap_path = settings.swap_path;
+  options.swap_cache_bytes = settings.swap_cache_bytes;
   options.resume_swap = settings.resume_swap;
   options.metrics_path = settings.metrics_path;
   options.log_every = settings.log_every;

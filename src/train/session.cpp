@@ -83,7 +83,7 @@ void Session::build() {
   backends = make_backends(options, device_arena_bytes(options, inputs.plan));
   check_ranks_agree(options, *backends.communicator, *backends.device);
   engine = std::make_unique<Engine>(*backends.device, *backends.kernels, *backends.communicator,
-                                    backends.io.get(), options.engine);
+                                    backends.io.get(), inputs.plan.request.engine);
   model = make_gpt2(options.model, options.model_options);
   Model::Context context{.device = backends.device.get(),
                          .memory = &engine->device_memory(),

@@ -44,6 +44,7 @@ struct Settings {
   Bytes swap_block_bytes = 3 << 20, bucket_bytes = 4 << 20;
   std::optional<std::uint64_t> swap_block_numel, bucket_numel, prefetch_numel;
   std::uint64_t swap_buffers = 8, prefetch_units = 1, persistence_numel = 0;
+  std::optional<Bytes> swap_cache_bytes;
   bool retain_adjacent = true;
 
   DeviceKind device = DeviceKind::cpu;

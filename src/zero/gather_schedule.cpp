@@ -153,6 +153,8 @@ void GatherSchedule::invalidate() {
     slot.unit.reset();
   }
   for (auto& slot : unit_slot_) slot.reset();
+  order_complete_ = order_complete_ || !order_.empty();  // what follows a step belongs to no micro-batch yet
+  following_ = false;
 }
 
 }  // namespace headrace

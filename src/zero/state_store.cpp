@@ -1,36 +1,74 @@
 #include "src/zero/state_store.h"
 
+#include <algorithm>
+
 #include "headrace/errors.h"
 
 namespace headrace {
 
-namespace {
-constexpr Bytes page_bytes = 4096;
+Bytes state_buffer_bytes(std::uint64_t numel) {
+  constexpr Bytes page_bytes = 4096;
+  return round_up(numel * state_bytes_per_element, page_bytes);
+}
+
+std::vector<bool> cached_blocks(const std::vector<OptimizerBlock>& blocks, const EngineOptions& options) {
+  std::uint64_t largest = 0;
+  for (const OptimizerBlock& block : blocks) largest = std::max(largest, block.range.numel);
+  std::vector<bool> cached(blocks.size());
+  if (largest == 0) return cached;
+  const std::uint64_t fitting =
+      std::min<std::uint64_t>(blocks.size(), options.swap_cache_bytes / state_buffer_bytes(largest));
+  for (std::size_t b = 0; b < blocks.size(); ++b)
+    cached[b] = (b + 1) * fitting / blocks.size() > b * fitting / blocks.size();
+  return cached;
 }
 
 StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks)
-    : context_(context), blocks_(std::move(blocks)), in_flight_(blocks_.size()) {
-  if (tier() == Tier::nvme) {
-    const Bytes buffer = round_up(block_numel(context.options) * state_bytes_per_element, page_bytes);
-    pool_ = std::make_unique<StagingPool>(context.host_budget, MemoryTag::staging, buffer,
-                                          context.options.swap_buffers);
-    context.device.pin(pool_->memory());
+    : context_(context),
+      blocks_(std::move(blocks)),
+      resident_(blocks_.size()),
+      loaded_(blocks_.size()),
+      in_flight_(blocks_.size()) {
+  if (tier() != Tier::nvme) {
+    allocate_resident();
     return;
   }
+  pool_ = std::make_unique<StagingPool>(context.host_budget, MemoryTag::staging,
+                                        state_buffer_bytes(block_numel(context.options)),
+                                        context.options.swap_buffers);
+  context.device.pin(pool_->memory());
+  allocate_cache();
+}
+
+void StateStore::allocate_resident() {
   Bytes total = 0;
-  std::vector<Bytes> offsets;
-  for (const OptimizerBlock& block : blocks_) {
-    offsets.push_back(total);
-    total += block.range.numel * state_bytes_per_element;
-  }
-  std::byte* base = nullptr;
+  for (const OptimizerBlock& block : blocks_) total += block.range.numel * state_bytes_per_element;
+  std::byte* next = nullptr;
   if (tier() == Tier::device) {
-    base = context.device_memory.persistent(MemoryTag::optimizer, total);
+    next = context_.device_memory.persistent(MemoryTag::optimizer, total);
   } else {
-    host_ = HostBuffer(context.host_budget, MemoryTag::optimizer, total);
-    base = host_.data();
+    host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, total);
+    next = host_.data();
   }
-  for (const Bytes offset : offsets) resident_.push_back(base + offset);
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    resident_[b] = next;
+    next += blocks_[b].range.numel * state_bytes_per_element;
+  }
+}
+
+void StateStore::allocate_cache() {
+  const std::vector<bool> chosen = cached_blocks(blocks_, context_.options);
+  Bytes total = 0;
+  for (std::size_t b = 0; b < blocks_.size(); ++b)
+    if (chosen[b]) total += state_buffer_bytes(blocks_[b].range.numel);
+  host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, total);
+  context_.device.pin(host_.memory());
+  std::byte* next = host_.data();
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    if (!chosen[b]) continue;
+    resident_[b] = next;
+    next += state_buffer_bytes(blocks_[b].range.numel);
+  }
 }
 
 void StateStore::create_swap() {
@@ -60,34 +98,44 @@ void StateStore::open_swap() {
                           *context_.io);
 }
 
+HostLease StateStore::buffer_for(std::uint32_t block) {
+  if (!cached(block)) return pool_->acquire();
+  return HostLease::borrowed({resident_[block], state_buffer_bytes(blocks_[block].range.numel)});
+}
+
 void StateStore::read(std::uint32_t block) {
-  if (tier() != Tier::nvme) return;
+  if (tier() != Tier::nvme || loaded_[block]) return;
   HEADRACE_CHECK(!in_flight_[block].reading && !in_flight_[block].buffer, "block {} is read twice", block);
-  in_flight_[block].reading = swap_->read(block, pool_->acquire());
+  in_flight_[block].reading = swap_->read(block, buffer_for(block));
 }
 
 StateBlock StateStore::state(std::uint32_t block) {
   const std::uint64_t numel = blocks_[block].range.numel;
-  if (tier() != Tier::nvme) return state_block(resident_[block], numel);
   InFlight& flight = in_flight_[block];
   if (flight.reading) {
     flight.reading.wait();
     flight.buffer = flight.reading.take();
     flight.reading = {};
+    loaded_[block] = cached(block);
   }
+  if (tier() != Tier::nvme || loaded_[block]) return state_block(resident_[block], numel);
   HEADRACE_CHECK(flight.buffer, "block {} is used before it is read", block);
   return state_block(flight.buffer.data(), numel);
 }
 
 StateBlock StateStore::overwrite(std::uint32_t block) {
-  if (tier() == Tier::nvme) in_flight_[block].buffer = pool_->acquire();
+  if (tier() == Tier::nvme) {
+    in_flight_[block].buffer = buffer_for(block);
+    loaded_[block] = cached(block);
+  }
   return state(block);
 }
 
 void StateStore::write(std::uint32_t block) {
   if (tier() != Tier::nvme) return;
   InFlight& flight = in_flight_[block];
-  flight.writing = swap_->write(block, std::move(flight.buffer));
+  HostLease buffer = cached(block) ? buffer_for(block) : std::move(flight.buffer);
+  flight.writing = swap_->write(block, std::move(buffer));
 }
 
 void StateStore::reclaim(std::uint32_t block) {

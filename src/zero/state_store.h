@@ -1,6 +1,6 @@
 // Master parameters and moments, block by block, in the tier of their placement. On the device and the host a
 // block has an address for the whole run; on NVMe it exists in memory only between a read and the reclaim of
-// its write.
+// its write, except for the blocks that the cache holds: those are written as the others are, and read once.
 #pragma once
 
 #include <memory>
@@ -23,6 +23,12 @@ inline StateBlock state_block(std::byte* memory, std::uint64_t numel) {
 }
 
 inline constexpr Bytes state_bytes_per_element = 12;
+
+// Bytes of a block in a buffer: whole pages, as direct I/O wants them.
+Bytes state_buffer_bytes(std::uint64_t numel);
+// Which blocks options.swap_cache_bytes keeps in host memory: as many as fit, spread evenly over the order of
+// the update, so that the disk's work stays even too.
+std::vector<bool> cached_blocks(const std::vector<OptimizerBlock>& blocks, const EngineOptions& options);
 
 // Names and sizes of this rank's blocks as the swap store keeps them, and the layout text that says what they
 // mean.
@@ -64,11 +70,16 @@ class StateStore {
     SwapTicket reading, writing;
     HostLease buffer;
   };
+  void allocate_resident();
+  void allocate_cache();
+  bool cached(std::uint32_t block) const { return tier() == Tier::nvme && resident_[block] != nullptr; }
+  HostLease buffer_for(std::uint32_t block);
 
   EngineContext& context_;
   std::vector<OptimizerBlock> blocks_;
-  std::vector<std::byte*> resident_;   // device or host address of each block
-  HostBuffer host_;                    // all blocks, Tier::host
+  std::vector<std::byte*> resident_;  // a block's address for the whole run; null: it passes through the pool
+  std::vector<bool> loaded_;          // cached blocks that hold their newest version
+  HostBuffer host_;                   // all blocks at Tier::host, the cache at Tier::nvme
   std::unique_ptr<StagingPool> pool_;  // Tier::nvme
   std::unique_ptr<SwapStore> swap_;
   std::vector<InFlight> in_flight_;

@@ -47,6 +47,7 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
       run.steps = 2;
       run.options.accumulation = accumulation;
       run.options.swap_block_bytes = 12 * 8192;
+      run.options.swap_cache_bytes = accumulation == 3 ? 200'000 : 0;
       if (combination.optimizer == Tier::nvme) run.options.swap_directory = folder.path();
       TagBytes device_peak, host_peak;
       std::mutex mutex;
@@ -95,6 +96,31 @@ TEST_P(PlanAgainstReality, communicated_bytes_of_a_step_are_the_planned_bytes) {
             << describe(combination) << " step " << step;
       }
     }
+}
+
+// Cached blocks are written like the others and never read again.
+TEST_P(PlanAgainstReality, bytes_to_and_from_nvme_are_the_planned_bytes_with_and_without_a_cache) {
+  for (const Bytes cache : {Bytes{0}, Bytes{300'000}, Bytes{1} << 30}) {
+    const TemporaryFolder folder;
+    EngineRun run;
+    run.options = with(run.options, {2, Tier::nvme, Tier::host, Tier::device});
+    run.world_size = GetParam();
+    run.options.swap_block_bytes = 12 * 8192;
+    run.options.swap_cache_bytes = cache;
+    run.options.swap_directory = folder.path();
+    IoCounters measured[4];
+    std::mutex mutex;
+    run.inspect = [&](int, Engine& engine, Device&) {
+      const std::lock_guard lock(mutex);
+      measured[run.steps].read_bytes += engine.counters().io.read_bytes;
+      measured[run.steps].written_bytes += engine.counters().io.written_bytes;
+    };
+    for (run.steps = 2; run.steps <= 3; ++run.steps) run_engine(run);
+    const IoCounters planned = plan_io(request_for(run));
+    EXPECT_EQ(measured[3].read_bytes - measured[2].read_bytes, planned.read_bytes) << "cache " << cache;
+    EXPECT_EQ(measured[3].written_bytes - measured[2].written_bytes, planned.written_bytes)
+        << "cache " << cache;
+  }
 }
 
 // DESIGN section 6: (n+1)P(N-1)/N elements per rank at stages 0-2, 3nP(N-1)/N at stage 3 without retention.

@@ -106,6 +106,19 @@ TEST(GatherSchedule, forgets_contents_when_parameters_change) {
   EXPECT_EQ(schedule.acquire(0).size(), 1u);
 }
 
+TEST(GatherSchedule, an_evaluation_after_the_first_step_does_not_join_the_recorded_order) {
+  GatherSchedule schedule(std::vector<Bytes>(4, 8), {.prefetch_units = 1, .retain = false});
+  run_micro_batch(schedule, 4);
+  schedule.invalidate();
+  for (UnitId unit = 0; unit < 4; ++unit) {
+    EXPECT_EQ(gathered_by(schedule, unit), (std::vector<UnitId>{unit}));
+    schedule.release(unit);
+  }
+  std::vector<UnitId> gathers;
+  run_micro_batch(schedule, 4, &gathers);
+  EXPECT_EQ(gathers.size(), 8u);
+}
+
 TEST(GatherSchedule, a_different_path_stops_prefetch_until_the_next_micro_batch) {
   GatherSchedule schedule(std::vector<Bytes>(4, 8), {.prefetch_units = 1, .retain = false});
   run_micro_batch(schedule, 4);
