@@ -74,7 +74,8 @@ class Disk {
   void write(const std::string& path, std::uint64_t offset, const std::vector<std::byte>& data) {
     std::string& bytes = file(path);
     if (bytes.size() < offset + data.size()) bytes.resize(offset + data.size());
-    std::memcpy(bytes.data() + offset, data.data(), data.size());
+    std::transform(data.begin(), data.end(), bytes.begin() + static_cast<std::ptrdiff_t>(offset),
+                   [](std::byte byte) { return static_cast<char>(byte); });
   }
   std::map<std::string, std::string> files_;
 };
