@@ -231,7 +231,10 @@ StepResult Engine::step(double learning_rate, const TrainingState& state) {
   result.gradient_norm = std::isfinite(sum_of_squares) ? std::sqrt(sum_of_squares) * average
                                                        : std::numeric_limits<double>::infinity();
   result.skipped = !std::isfinite(sum_of_squares);
-  if (!result.skipped) impl_->update(impl_->adam_arguments(learning_rate, average, result), state);
+  if (result.skipped)
+    impl_->commit(state);  // no state changed, but the data and the schedule went on
+  else
+    impl_->update(impl_->adam_arguments(learning_rate, average, result), state);
   impl_->gradients->reset();
   result.step = impl_->steps_applied;
   return result;

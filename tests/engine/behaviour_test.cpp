@@ -182,6 +182,25 @@ TEST(ResumeFromSwap, equals_the_uninterrupted_run) {
     }
 }
 
+// A skipped step is a step: what follows it reads the data that comes after it.
+TEST(ResumeFromSwap, after_a_skipped_step_equals_the_uninterrupted_run) {
+  const Combination combination{2, Tier::nvme, Tier::host, Tier::device};
+  const TemporaryFolder whole, parts;
+  EngineRun run = small_run(2, combination, whole);
+  run.before_step = [](int rank, std::uint64_t step, ToyModule& module) {
+    module.poison_unit_1 = rank == 1 && step == 1;
+  };
+  run.steps = 4;
+  const EngineRunResult expected = run_engine(run);
+  ASSERT_TRUE(expected.steps[1].skipped);
+  run.options.swap_directory = parts.path();
+  run.steps = 2;
+  run_engine(run);
+  run.resume = true;
+  run.steps = 2;
+  EXPECT_EQ(run_engine(run).hash, expected.hash);
+}
+
 TEST(ResumeFromSwap, with_another_layout_is_refused) {
   const TemporaryFolder folder;
   EngineRun run = small_run(1, {3, Tier::nvme, Tier::host, Tier::host}, folder);
