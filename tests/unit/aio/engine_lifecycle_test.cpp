@@ -151,10 +151,9 @@ TEST_P(RefusedUring, falls_back_to_threads_with_one_message) {
   expect_in_child(
       [&] {
         refuse_system_call(SYS_io_uring_setup, static_cast<std::uint32_t>(GetParam()));
-        ::testing::internal::CaptureStderr();
+        CapturedStandardError captured;
         const auto first = make_io_engine({}), second = make_io_engine({});
-        const std::string message = ::testing::internal::GetCapturedStderr();
-        std::fputs(message.c_str(), stderr);
+        const std::string message = captured.text();
         EXPECT_EQ(first->name(), "threads");
         EXPECT_EQ(second->name(), "threads");
         EXPECT_EQ(count_of(message, "io_uring is not available"), 1u);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include <cstdio>
 #include <string>
 #include <vector>
+
+#include "headrace/owned.h"
 
 namespace headrace::testing {
 
@@ -30,6 +33,26 @@ void expect_in_child(Body body, const std::string& standard_error) {
   };
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), standard_error);
 }
+
+// What is written to standard error from now until text(), which passes it on to the parent. (GoogleTest's
+// own capture is taken by the death test.)
+class CapturedStandardError {
+ public:
+  CapturedStandardError() : before_(::dup(STDERR_FILENO)), file_(::memfd_create("stderr", MFD_CLOEXEC)) {
+    ::dup2(file_.get(), STDERR_FILENO);
+  }
+  std::string text() {
+    std::fflush(stderr);
+    ::dup2(before_.get(), STDERR_FILENO);
+    std::string text(static_cast<std::size_t>(::lseek(file_.get(), 0, SEEK_END)), ' ');
+    EXPECT_EQ(::pread(file_.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+    std::fputs(text.c_str(), stderr);
+    return text;
+  }
+
+ private:
+  Fd before_, file_;
+};
 
 // From now on the system call answers `code` (in the whole process); with `flags`, only when argument number
 // 2 has them.

@@ -107,11 +107,10 @@ TEST_F(IoFileTest, a_refused_o_direct_falls_back_to_buffered_with_one_warning) {
   expect_in_child(
       [this] {
         refuse_system_call(SYS_openat, EINVAL, O_DIRECT);
-        ::testing::internal::CaptureStderr();
+        CapturedStandardError captured;
         const IoFile first = IoFile::open(path(), IoFile::Mode::create);
         const IoFile second = IoFile::open(path(), IoFile::Mode::read_only);
-        const std::string message = ::testing::internal::GetCapturedStderr();
-        std::fputs(message.c_str(), stderr);
+        const std::string message = captured.text();
         EXPECT_EQ(message.find("warning"), message.rfind("warning"));
         EXPECT_THAT(message, ::testing::HasSubstr(path()));
         EXPECT_FALSE(first.direct());
