@@ -79,11 +79,14 @@ class DelayingEngineTest : public ::testing::Test {
   // Time until `count` transfers of each direction, submitted together, have ended.
   Clock::duration time_of(const DelayPlan& plan, int count) {
     const auto engine = make_delaying_engine(make_thread_engine({}), plan);
+    std::vector<AlignedMemory> buffers;  // one for each transfer in flight
+    for (int i = 0; i < 2 * count; ++i) buffers.emplace_back(4096);
     const auto start = Clock::now();
     std::vector<IoTicket> tickets;
-    for (int i = 0; i < count; ++i)
-      for (const auto direction : {IoDirection::read, IoDirection::write})
-        tickets.push_back(engine->submit(direction, file_, 0, memory_.lease(), 4096));
+    for (const AlignedMemory& buffer : buffers) {
+      const auto direction = tickets.size() % 2 == 0 ? IoDirection::read : IoDirection::write;
+      tickets.push_back(engine->submit(direction, file_, 0, buffer.lease(), 4096));
+    }
     for (IoTicket& ticket : tickets) expect_whole(ticket.wait(), 4096);
     return Clock::now() - start;
   }
