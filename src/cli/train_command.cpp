@@ -11,7 +11,8 @@ void add_train(CLI::App& program, int& status) {
   command->footer(
       "Sizes are bytes with a unit: 64MiB, 1.5GiB, 2GB (powers of 1000), 4096. Limits are hard, and per "
       "rank.\n"
-      "Ctrl-C or SIGUSR1 finishes the step, commits and ends with status 130.\n"
+      "Ctrl-C (one process) or SIGUSR1 (also to mpirun) finishes the step, commits and ends with status "
+      "130.\n"
       "Exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 130 stopped by a signal.\n\n"
       "Example: gpt2-70m in 64 MiB of device memory, optimizer states on NVMe\n"
       "  mkdir -p /tmp/swap\n"

@@ -1,5 +1,6 @@
 // The engine's memory, tag by tag, from the same functions that the engine allocates by.
 #include <algorithm>
+#include <numeric>
 
 #include "headrace/planner.h"
 #include "src/planner/rank_plan.h"
@@ -90,6 +91,14 @@ void keep_larger(TagBytes& largest, const TagBytes& other) {
 
 }  // namespace
 
+std::vector<int> planned_ranks(int world_size) {
+  constexpr int every_rank_up_to = 64;
+  if (world_size > every_rank_up_to) return {0, world_size / 2, world_size - 1};
+  std::vector<int> ranks(static_cast<std::size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 RankPlan plan_rank(const PlanRequest& request, int rank) {
   RankPlan plan{
       .world_size = request.world_size, .placement = resolve_placement(request.engine), .units = {}};
@@ -107,7 +116,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
                      .host_limit = request.host_limit,
                      .world_size = request.world_size,
                      .stage = request.engine.stage};
-  for (int r = 0; r < request.world_size; ++r) {
+  for (const int r : planned_ranks(request.world_size)) {
     const RankPlan rank = plan_rank(request, r);
     MemoryPlan plan;
     plan.device = request.model_memory;

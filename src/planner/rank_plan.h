@@ -13,6 +13,9 @@ struct RankPlan {
   ResolvedPlacement placement;
   std::vector<UnitPlan> units;
 };
+// The ranks that stand for all: every one of a small job; of a large one three, whose shards differ from the
+// others' by a norm chunk a unit at most.
+std::vector<int> planned_ranks(int world_size);
 RankPlan plan_rank(const PlanRequest& request, int rank);
 
 }  // namespace headrace

@@ -47,7 +47,8 @@ TrafficCounters plan_traffic(const PlanRequest& request, bool first_step) {
 IoCounters plan_io(const PlanRequest& request) {
   IoCounters io;
   if (request.engine.optimizer_tier != Tier::nvme) return io;
-  for (int r = 0; r < request.world_size; ++r) {
+  const std::vector<int> ranks = planned_ranks(request.world_size);
+  for (const int r : ranks) {
     const RankPlan rank = plan_rank(request, r);
     const auto blocks = optimizer_blocks(rank.units, rank.placement, request.engine);
     const std::vector<bool> cached = cached_blocks(blocks, request.engine);
@@ -57,6 +58,9 @@ IoCounters plan_io(const PlanRequest& request) {
       if (!cached[b]) io.read_bytes += bytes;
     }
   }
+  const auto stands_for = static_cast<Bytes>(request.world_size) / ranks.size();  // 1 in a small job
+  io.read_bytes *= stands_for;
+  io.written_bytes *= stands_for;
   return io;
 }
 

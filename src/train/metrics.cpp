@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -86,12 +88,16 @@ void largest_of_ranks(std::span<Bytes> values, Communicator& communicator, Devic
     for (const Bytes rank : gather_records(value, communicator, device)) value = std::max(value, rank);
 }
 
-MetricsFile::MetricsFile(const std::string& path, bool append) : path_(path) {
+MetricsFile::MetricsFile(const std::string& path) : path_(path) {
   if (path.empty()) return;
-  file_.open(path, append ? std::ios::app : std::ios::trunc);
+  file_.open(path, std::ios::app);
   if (!file_)
     throw UsageError(
         fmt::format("--metrics: the file {} cannot be written: {}.", path, std::strerror(errno)));
+}
+
+void MetricsFile::start_over() {
+  if (!path_.empty() && std::filesystem::is_regular_file(path_)) std::filesystem::resize_file(path_, 0);
 }
 
 void MetricsFile::line(const std::string& text) {

@@ -50,8 +50,9 @@ void largest_of_ranks(std::span<Bytes> values, Communicator& communicator, Devic
 
 class MetricsFile {
  public:
-  // Nothing is written without a path. `append` continues the file of an interrupted run.
-  MetricsFile(const std::string& path, bool append);
+  // Nothing is written without a path. Continues the file if there is one.
+  explicit MetricsFile(const std::string& path);
+  void start_over();  // empties it
   void write(const StepMetrics& metrics);
   void write(const RunSummary& summary);
 

@@ -32,8 +32,14 @@ std::string over_limits(const MemoryPlan& memory) {
 // Memory that a host limit leaves keeps optimizer blocks, which then need not be read.
 Bytes swap_cache_bytes(const ResolvedOptions& options, const PlanRequest& request) {
   if (options.swap_cache_bytes) return *options.swap_cache_bytes;
-  const Bytes needed = plan_memory(request).host.total();
-  return request.host_limit > needed ? request.host_limit - needed : 0;
+  const MemoryPlan plan = plan_memory(request);
+  const Bytes needed = plan.host.total();
+  if (request.host_limit <= needed) return 0;
+  // It is worth having, not worth failing for: no more than this rank's share of what the machine has.
+  const Bytes arena = std::max(plan.device.total(), options.device_memory_bytes);
+  const Bytes taken = needed + (options.device == DeviceKind::cpu ? arena : 0);
+  const Bytes share = available_host_memory() / static_cast<Bytes>(options.launch.local_size);
+  return std::min(request.host_limit - needed, share > taken ? share - taken : 0);
 }
 
 // Kernels take scratch memory per thread. A job that is planned for more ranks than this process belongs to

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "headrace/errors.h"
+#include "headrace/log.h"
 #include "headrace/state_hash.h"
 
 namespace headrace {
@@ -31,6 +32,11 @@ void check_swap_path(const ResolvedOptions& options) {
         path));
   if (::access(path.c_str(), W_OK | X_OK) != 0)
     throw UsageError(fmt::format("--swap-path {} cannot be written: {}.", path, std::strerror(errno)));
+  if (options.resume_swap && !fs::exists(options.engine.swap_directory) && fs::exists(path + "/rank-00000"))
+    throw UsageError(fmt::format(
+        "--resume swap: {} was written by fewer ranks than the {} of this job. Resume with as many "
+        "ranks as before; `headrace inspect {}` says how many.",
+        path, options.launch.size, path));
   if (options.resume_swap && !fs::exists(options.engine.swap_directory))
     throw UsageError(fmt::format(
         "--resume swap: there is nothing to continue from, {} does not exist. Leave --resume out to start "
@@ -61,6 +67,20 @@ void check_seed(const ResolvedOptions& options, const TrainingState& state) {
     throw UsageError(
         fmt::format("--resume swap: the run in {} was started with --seed {}, not {}. Give the same seed.",
                     options.swap_path, state.rng_state, options.seed));
+}
+
+// Starting anew on a swap path ends the run that it holds.
+void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
+  if (io == nullptr || !fs::exists(options.engine.swap_directory + "/journal.bin")) return;
+  try {
+    const auto commits = SwapStore::open_read_only(options.engine.swap_directory, *io)->commits();
+    if (!commits.empty() && commits.back().step > 0)
+      log_warning(
+          fmt::format("{} held step {} of an earlier run, which this run replaces; --resume swap would have "
+                      "continued it.",
+                      options.engine.swap_directory, commits.back().step));
+  } catch (const Error&) {  // nothing whole is replaced
+  }
 }
 
 }  // namespace
@@ -96,6 +116,7 @@ void Session::build() {
     state = engine->resume();
     check_seed(options, state);
   } else {
+    warn_of_replaced_run(options, backends.io.get());
     engine->initialise();
     state.rng_state = options.seed;
   }

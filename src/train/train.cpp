@@ -41,9 +41,11 @@ RunSummary summarise(Session& session) {
 int run(Session& session) {
   const ResolvedOptions& options = session.options;
   const bool speaks = session.rank() == 0;
-  MetricsFile metrics(speaks ? options.metrics_path : "", options.resume_swap);
+  MetricsFile metrics(speaks ? options.metrics_path : "");
   const StopSignals signals;
   session.build();
+  if (!options.resume_swap)
+    metrics.start_over();  // not before the store is ours: another job may write there
   log_info(start_report(session));
   RunOutcome outcome;
   {

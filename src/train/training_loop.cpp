@@ -7,10 +7,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Waits for the lanes, which use memory that is about to go; a failure was or will be thrown elsewhere.
+void drain(Device& device) noexcept {
+  try {
+    device.synchronize();
+  } catch (...) {
+  }
+}
+
 // One optimizer step: forward and backward of every micro-batch, update, commit.
 class StepRunner {
  public:
   explicit StepRunner(Session& session) : session_(session), losses_(session.options.batch.accumulation) {}
+  ~StepRunner() { drain(*session_.backends.device); }
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
   StepMetrics run(const StopSignals& signals);
 
  private:

@@ -236,6 +236,7 @@ StepResult Engine::step(double learning_rate, const TrainingState& state) {
   else
     impl_->update(impl_->adam_arguments(learning_rate, average, result), state);
   impl_->gradients->reset();
+  impl_->parameters->end_micro_batches();
   result.step = impl_->steps_applied;
   return result;
 }

@@ -49,12 +49,18 @@ std::optional<std::uint32_t> GatherSchedule::slot_of(UnitId unit) const {
 
 void GatherSchedule::begin_micro_batch() {
   if (!order_complete_ && !order_.empty()) order_complete_ = true;
+  in_micro_batch_ = true;
   following_ = order_complete_;
   cursor_ = 0;
 }
 
+void GatherSchedule::end_micro_batches() {
+  order_complete_ = order_complete_ || !order_.empty();
+  in_micro_batch_ = following_ = false;
+}
+
 void GatherSchedule::note_order(UnitId unit) {
-  if (!options_.record_order) return;
+  if (!options_.record_order || !in_micro_batch_) return;
   if (!order_complete_) {
     order_.push_back(unit);
   } else if (following_ && cursor_ < order_.size() && order_[cursor_] == unit) {
@@ -153,8 +159,7 @@ void GatherSchedule::invalidate() {
     slot.unit.reset();
   }
   for (auto& slot : unit_slot_) slot.reset();
-  order_complete_ = order_complete_ || !order_.empty();  // what follows a step belongs to no micro-batch yet
-  following_ = false;
+  end_micro_batches();
 }
 
 }  // namespace headrace

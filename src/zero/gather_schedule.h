@@ -35,6 +35,9 @@ class GatherSchedule {
   void release(UnitId unit);
   // The next acquire is the first of a micro-batch.
   void begin_micro_batch();
+  // What follows belongs to no micro-batch (a step, an evaluation): it is neither recorded nor prefetched
+  // for.
+  void end_micro_batches();
   // Parameters changed: nothing that is gathered is valid. No unit may be held.
   void invalidate();
 
@@ -68,7 +71,8 @@ class GatherSchedule {
   std::vector<UnitId> order_;    // of one micro-batch
   std::size_t cursor_ = 0;       // position in order_
   bool order_complete_ = false;  // a whole micro-batch was recorded
-  bool following_ = false;       // acquires match order_ so far
+  bool in_micro_batch_ = false;
+  bool following_ = false;  // acquires match order_ so far
   std::uint64_t clock_ = 0;
 };
 

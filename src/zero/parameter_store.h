@@ -19,6 +19,7 @@ class ParameterStore {
   explicit ParameterStore(EngineContext& context);
 
   void begin_micro_batch() { schedule_.begin_micro_batch(); }
+  void end_micro_batches() { schedule_.end_micro_batches(); }
   // The unit's flat vector, valid for the compute lane from now until release.
   std::byte* acquire(UnitId unit);
   void release(UnitId unit);

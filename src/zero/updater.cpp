@@ -30,6 +30,7 @@ Updater::Updater(EngineContext& context, StateStore& states, GradientStore& grad
       gradients_(gradients),
       parameters_(parameters),
       staging_(plan_staging(context.units, context.options, context.placement)),
+      position_(states.blocks().size()),
       fetched_(states.blocks().size()) {
   if (staging_.on_device) {
     visit_buffer_ = HostBuffer(context.host_budget, MemoryTag::staging, staging_.visit_bytes);
@@ -70,7 +71,10 @@ Bytes Updater::low_precision_bytes(std::uint32_t block) const {
 void Updater::run(const AdamArguments& arguments, bool reversed) {
   std::vector<std::uint32_t> active;  // a unit without a gradient keeps weights and moments
   for (std::uint32_t b = 0; b < states_.blocks().size(); ++b)
-    if (gradients_.has_gradient(block_of(b).unit)) active.push_back(b);
+    if (gradients_.has_gradient(block_of(b).unit)) {
+      position_[b] = static_cast<std::uint32_t>(active.size());
+      active.push_back(b);
+    }
   const auto plan = plan_update({.blocks = static_cast<std::uint32_t>(active.size()),
                                  .states_on_nvme = states_.tier() == Tier::nvme,
                                  .move_gradient = staging_.move_gradient,

@@ -60,7 +60,10 @@ class Updater {
   bool moves_parameters(std::uint32_t block) const;
   Bytes low_precision_bytes(std::uint32_t block) const;
   const OptimizerBlock& block_of(std::uint32_t block) const { return states_.blocks()[block]; }
-  StagingSlot& gradient_slot(std::uint32_t block) { return gradient_slots_[block % gradient_slots_.size()]; }
+  // Neighbours in the order of the update alternate between the slots, whatever blocks are left out.
+  StagingSlot& gradient_slot(std::uint32_t block) {
+    return gradient_slots_[position_[block] % gradient_slots_.size()];
+  }
   StagingSlot& parameter_slot(std::uint32_t block) {
     return parameter_slots_[block % parameter_slots_.size()];
   }
@@ -72,7 +75,8 @@ class Updater {
   UpdateStaging staging_;
   HostBuffer host_staging_, visit_buffer_;
   std::vector<StagingSlot> gradient_slots_, parameter_slots_;
-  std::vector<Event> fetched_;  // per block: its gradient has arrived
+  std::vector<std::uint32_t> position_;  // per block: among those that this step updates
+  std::vector<Event> fetched_;           // per block: its gradient has arrived
 };
 
 }  // namespace headrace

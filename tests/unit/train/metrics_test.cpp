@@ -36,7 +36,7 @@ TEST_F(MetricsFileTest, a_step_is_one_line_with_its_numbers_and_null_for_infinit
   step.ranks.loss = 2.5;
   step.ranks.nvme_read_bytes = (Bytes{1} << 53) + 1;  // beyond a double
   step.ranks.optimizer_seconds = 0.25;
-  MetricsFile(path_, false).write(step);
+  MetricsFile(path_).write(step);
   ASSERT_EQ(lines().size(), 1u);
   const Json line = lines()[0];
   EXPECT_EQ(line["event"], "step");
@@ -55,7 +55,7 @@ TEST_F(MetricsFileTest, the_summary_adds_tags_over_tiers_and_lists_them_by_tier)
   summary.planned.device[MemoryTag::staging] = 5;
   summary.planned.host[MemoryTag::staging] = 7;
   summary.device_peak[MemoryTag::optimizer] = 9;
-  MetricsFile(path_, false).write(summary);
+  MetricsFile(path_).write(summary);
   const Json line = lines().at(0);
   EXPECT_EQ(line["state_hash"], "00000000000000ab");
   EXPECT_EQ(line["planned"], Json({{"staging", 12}}));
@@ -64,18 +64,21 @@ TEST_F(MetricsFileTest, the_summary_adds_tags_over_tiers_and_lists_them_by_tier)
 }
 
 TEST_F(MetricsFileTest, a_resumed_run_appends_and_a_new_one_starts_over) {
-  MetricsFile(path_, false).write(StepMetrics{});
-  MetricsFile(path_, true).write(StepMetrics{});
+  MetricsFile(path_).write(StepMetrics{});
+  MetricsFile(path_).write(StepMetrics{});
   EXPECT_EQ(lines().size(), 2u);
-  MetricsFile(path_, false).write(StepMetrics{});
+  MetricsFile fresh(path_);
+  EXPECT_EQ(lines().size(), 2u);  // opening alone loses nothing
+  fresh.start_over();
+  fresh.write(StepMetrics{});
   EXPECT_EQ(lines().size(), 1u);
 }
 
 TEST_F(MetricsFileTest, a_full_disk_is_an_error_and_no_path_writes_nothing) {
-  MetricsFile full("/dev/full", false);
+  MetricsFile full("/dev/full");
   EXPECT_THROW(full.write(StepMetrics{}), Error);
-  MetricsFile("", false).write(StepMetrics{});
-  EXPECT_THROW(MetricsFile("/nonexistent/m.jsonl", false), UsageError);
+  MetricsFile("").write(StepMetrics{});
+  EXPECT_THROW(MetricsFile("/nonexistent/m.jsonl"), UsageError);
 }
 
 TEST(Metrics, the_peak_of_this_process_is_known) {
