@@ -27,8 +27,9 @@ consteval Bytes operator""_GiB(unsigned long long n) {
 std::string format_bytes(Bytes bytes);
 
 // "64MiB", "2GB", "1.5GiB", "4096", "10 kB": decimal units (kB, MB, GB, TB) are powers of 1000, binary ones
-// (KiB ...) of 1024, no unit means bytes. `what` names the option in the error. Throws UsageError on anything
-// else, on negative and on overflowing values.
+// (KiB ...) of 1024, no unit means bytes. A fraction needs a unit above the byte, and is rounded to the
+// nearest byte. `what` names the option in the error. Throws UsageError on anything else: negative and
+// overflowing values, and what is above zero but less than a byte.
 Bytes parse_bytes(std::string_view text, std::string_view what);
 
 // Smallest multiple of `alignment` (> 0, any integer) that is >= value.

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "headrace/errors.h"
 
@@ -13,27 +15,53 @@ namespace {
 
 struct Unit {
   std::string_view name;
-  double bytes;
+  Bytes bytes;
 };
 
-constexpr std::array<Unit, 13> units = {{{"", 1},
+constexpr std::array<Unit, 12> units = {{{"", 1},
                                          {"B", 1},
-                                         {"kB", 1e3},
-                                         {"KB", 1e3},
-                                         {"MB", 1e6},
-                                         {"GB", 1e9},
-                                         {"TB", 1e12},
-                                         {"K", 1024.0},
-                                         {"KiB", 1024.0},
-                                         {"MiB", 1048576.0},
-                                         {"GiB", 1073741824.0},
-                                         {"TiB", 1099511627776.0},
-                                         {"PiB", 1125899906842624.0}}};
+                                         {"kB", 1'000},
+                                         {"KB", 1'000},
+                                         {"MB", 1'000'000},
+                                         {"GB", 1'000'000'000},
+                                         {"TB", 1'000'000'000'000},
+                                         {"KiB", Bytes{1} << 10},
+                                         {"MiB", Bytes{1} << 20},
+                                         {"GiB", Bytes{1} << 30},
+                                         {"TiB", Bytes{1} << 40},
+                                         {"PiB", Bytes{1} << 50}}};
+// Sizes are also file offsets and differences, which are signed.
+constexpr Bytes largest_size = (Bytes{1} << 63) - 1;
 
 std::string_view trim(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
   return text;
+}
+
+// No message shows more of a value than a line holds.
+std::string shortened(std::string_view text) {
+  constexpr std::size_t longest = 80;
+  return std::string(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
+}
+
+// Whole numbers exactly, others by way of a double and rounded to the nearest byte.
+Bytes to_bytes(std::string_view digits, double number, const Unit& unit, const std::string& subject) {
+  Bytes count = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  const bool whole = error == std::errc{} && end == digits.data() + digits.size();
+  const double product = number * static_cast<double>(unit.bytes);
+  if (whole ? count > largest_size / unit.bytes : product >= 0x1p63)
+    throw UsageError(
+        fmt::format("{} is more than the largest size, {} bytes (8192 PiB).", subject, largest_size));
+  if (whole) return count * unit.bytes;
+  if (unit.bytes == 1 && number != std::floor(number))
+    throw UsageError(
+        fmt::format("{} is a fraction of a byte. Write a whole number of bytes, or a fraction with its unit, "
+                    "like 1.5GiB.",
+                    subject));
+  if (number > 0 && product < 1) throw UsageError(fmt::format("{} is less than one byte.", subject));
+  return static_cast<Bytes>(std::llround(product));
 }
 
 }  // namespace
@@ -52,17 +80,21 @@ Bytes parse_bytes(std::string_view text, std::string_view what) {
   const std::string_view trimmed = trim(text);
   double number = 0;
   const auto [end, error] = std::from_chars(trimmed.data(), trimmed.data() + trimmed.size(), number);
-  if (error == std::errc{}) {
-    const std::string_view suffix = trim(trimmed.substr(static_cast<std::size_t>(end - trimmed.data())));
-    for (const Unit& unit : units) {
-      const double bytes = number * unit.bytes;
-      if (suffix == unit.name && std::isfinite(bytes) && bytes >= 0 && bytes < 9.2e18)
-        return static_cast<Bytes>(std::llround(bytes));
-    }
-  }
-  throw UsageError(fmt::format(
-      "{}: \"{}\" is not a size. Write a number with a unit, for example 64MiB, 2GB, 1.5GiB or 4096 (bytes).",
-      what, text));
+  const std::string_view digits = trimmed.substr(0, static_cast<std::size_t>(end - trimmed.data()));
+  const std::string_view suffix = trim(trimmed.substr(digits.size()));
+  const auto* const unit =
+      std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == suffix; });
+  if (error == std::errc::result_out_of_range)  // 1e400, 1e-400
+    number = digits.find("e-") == std::string_view::npos ? std::numeric_limits<double>::max()
+                                                         : std::numeric_limits<double>::min();
+  const bool is_number =
+      error != std::errc::invalid_argument && !digits.starts_with('-') && !std::isnan(number);
+  if (!is_number || std::isinf(number) || unit == units.end())
+    throw UsageError(
+        fmt::format("{}: \"{}\" is not a size. Write a number with a unit, for example 64MiB, 2GB, "
+                    "1.5GiB or 4096 (bytes).",
+                    what, shortened(text)));
+  return to_bytes(digits, number, *unit, fmt::format("{}: \"{}\"", what, shortened(text)));
 }
 
 }  // namespace headrace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
 
 #include "headrace/errors.h"
 
@@ -34,6 +35,37 @@ TEST(ParseBytes, fractions_and_spaces_are_read) {
   EXPECT_EQ(parse_bytes("1.5GiB", "x"), 1536_MiB);
   EXPECT_EQ(parse_bytes(" 10 kB ", "x"), 10'000u);
   EXPECT_EQ(parse_bytes("0.5KiB", "x"), 512u);
+}
+
+std::string refusal(std::string_view text) {
+  try {
+    parse_bytes(text, "--x");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ParseBytes, a_fraction_needs_a_unit_and_is_rounded_to_the_nearest_byte) {
+  EXPECT_EQ(parse_bytes("0.3KiB", "x"), 307u);
+  EXPECT_EQ(parse_bytes("1.3GiB", "x"), 1'395'864'371u);
+  EXPECT_EQ(parse_bytes("1e3", "x"), 1000u);
+  EXPECT_EQ(parse_bytes("2.0", "x"), 2u);
+  for (const char* text : {"1.5", "0.5B", "1e-3", "2.25 B"})
+    EXPECT_NE(refusal(text).find("fraction of a byte"), std::string::npos) << text << refusal(text);
+  EXPECT_NE(refusal("0.0001KiB").find("less than one byte"), std::string::npos);
+}
+
+TEST(ParseBytes, whole_numbers_are_exact_and_the_largest_is_named) {
+  EXPECT_EQ(parse_bytes("9007199254740993", "x"), 9007199254740993u);
+  EXPECT_EQ(parse_bytes("9223372036854775807", "x"), 9223372036854775807u);
+  for (const char* text :
+       {"9223372036854775808", "99999999999999999999999", "8192PiB", "1e19", "9999999PiB", "9999999.5PiB"})
+    EXPECT_NE(refusal(text).find("9223372036854775807"), std::string::npos) << text << refusal(text);
+}
+
+TEST(ParseBytes, a_message_shows_no_more_of_the_value_than_a_line) {
+  EXPECT_LT(refusal(std::string(100'000, 'x')).size(), 300u);
 }
 
 TEST(ParseBytes, anything_else_is_refused) {
