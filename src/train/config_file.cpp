@@ -1,7 +1,6 @@
 // Walks a configuration file: every key is looked up in the tables, so none is ignored silently (FIELD-CASES
 // G2, G3).
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -84,7 +83,7 @@ class Walker {
 
   void walk(const Json& object, const std::string& prefix);
   void apply_native(const Json& section);
-  std::vector<std::string> notes() const;
+  UnusedKeys take_unused() { return std::move(unused_); }
 
  private:
   std::string label(const std::string& path) const { return fmt::format("{}: \"{}\"", origin_, path); }
@@ -94,7 +93,7 @@ class Walker {
   const std::string& origin_;
   Settings& settings_;
   std::map<std::string, std::string> set_by_;  // native setting -> key of the file
-  std::vector<std::string> hints_, defaults_kept_;
+  UnusedKeys unused_;
 };
 
 // Two keys of one file that give the same setting a value contradict each other, or will when one is edited.
@@ -103,13 +102,14 @@ void Walker::claim(const std::string& native, const std::string& path) {
   if (!fresh)
     throw UsageError(fmt::format("{}: \"{}\" and \"{}\" set the same thing. Keep one of them.", origin_,
                                  entry->second, path));
+  settings_.given[native] = path;
 }
 
 void Walker::apply(const DeepSpeedKey& key, const ConfigValue& value) {
   if (key.key_class == KeyClass::hint) {
-    hints_.push_back(key.path);
+    unused_.hints.push_back(key.path);
   } else if (value.not_given()) {
-    if (!value.json().is_null()) defaults_kept_.push_back(key.path);
+    if (!value.json().is_null()) unused_.defaults.push_back(key.path);
   } else if (key.key_class == KeyClass::not_available) {
     const Json inert = Json::parse(key.inert);
     const bool asks_for_nothing =
@@ -133,8 +133,7 @@ void Walker::walk(const Json& object, const std::string& prefix) {
     } else if (is_section(path)) {
       if (value.is_null()) continue;
       if (!value.is_object())
-        throw UsageError(
-            fmt::format("{} is a section: write an object in braces, not {}.", label(path), value.dump()));
+        throw UsageError(fmt::format("{} is a section: write an object in braces.", label(path)));
       walk(value, path + '.');
     } else {
       throw UsageError(fmt::format("{} is not a known key.{}", label(path), suggestion(path)));
@@ -158,26 +157,15 @@ void Walker::apply_native(const Json& section) {
   }
 }
 
-std::vector<std::string> Walker::notes() const {
-  std::vector<std::string> notes;
-  if (!hints_.empty())
-    notes.push_back(fmt::format("{}: performance hints without meaning here, not used: {}.", origin_,
-                                fmt::join(hints_, ", ")));
-  if (!defaults_kept_.empty())
-    notes.push_back(fmt::format("{}: \"auto\" keeps Headrace's default for {}.", origin_,
-                                fmt::join(defaults_kept_, ", ")));
-  return notes;
-}
-
 }  // namespace
 
-std::vector<std::string> apply_config(const Json& file, const std::string& origin, Settings& settings) {
+UnusedKeys apply_config(const Json& file, const std::string& origin, Settings& settings) {
   if (!file.is_object())
     throw UsageError(fmt::format("{} is not a configuration: it must hold one JSON object.", origin));
   Walker walker(origin, settings);
   walker.walk(file, "");
   if (const auto native = file.find(native_section); native != file.end()) walker.apply_native(*native);
-  return walker.notes();
+  return walker.take_unused();
 }
 
 }  // namespace headrace

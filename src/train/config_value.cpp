@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <vector>
 
 #include "headrace/errors.h"
@@ -15,19 +14,35 @@
 namespace headrace {
 namespace {
 
-// The number that the whole text is, if it is one.
+// A value as a number: none of the right kind, or beyond what the type holds.
+enum class Reading : std::uint8_t { good, not_a_number, beyond };
+
 template <class Number>
-std::optional<Number> parse_whole(const Json& value) {
-  if (!value.is_string()) return std::nullopt;
-  const auto& text = value.get_ref<const std::string&>();
-  Number number{};
+Reading read_whole(const std::string& text, Number& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
+  if (error == std::errc::invalid_argument || end != text.data() + text.size()) return Reading::not_a_number;
+  return error == std::errc::result_out_of_range ? Reading::beyond : Reading::good;
 }
 
-std::optional<double> as_double(const Json& value) {
-  return value.is_number() ? value.get<double>() : parse_whole<double>(value);
+Reading read_double(const Json& value, double& number) {
+  if (value.is_string()) return read_whole(value.get_ref<const std::string&>(), number);
+  if (!value.is_number()) return Reading::not_a_number;
+  number = value.get<double>();
+  return Reading::good;
+}
+
+Reading read_count(const Json& value, std::uint64_t& count) {
+  if (value.is_number_unsigned()) return count = value.get<std::uint64_t>(), Reading::good;
+  if (value.is_string())
+    if (const Reading reading = read_whole(value.get_ref<const std::string&>(), count);
+        reading != Reading::not_a_number)
+      return reading;
+  double number = 0;  // 1e9, as a text or in a file
+  if (const Reading reading = read_double(value, number); reading != Reading::good) return reading;
+  if (!(number >= 0) || number != std::floor(number)) return Reading::not_a_number;
+  if (number >= 0x1p64) return Reading::beyond;
+  count = static_cast<std::uint64_t>(number);
+  return Reading::good;
 }
 
 std::string lower(std::string text) {
@@ -42,7 +57,11 @@ bool ConfigValue::not_given() const {
 }
 
 std::string ConfigValue::shown() const {
-  return value_.is_string() ? '"' + value_.get<std::string>() + '"' : value_.dump();
+  constexpr std::size_t longest = 80;
+  std::string text = value_.is_string() ? '"' + value_.get<std::string>() + '"'
+                                        : value_.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > longest) text = text.substr(0, longest) + "...";
+  return text;
 }
 
 void ConfigValue::refuse(std::string_view wanted) const {
@@ -50,27 +69,24 @@ void ConfigValue::refuse(std::string_view wanted) const {
 }
 
 std::uint64_t ConfigValue::count(std::uint64_t minimum, std::uint64_t maximum) const {
-  const std::string wanted = maximum == ~std::uint64_t{0}
-                                 ? fmt::format("a whole number of at least {}", minimum)
-                                 : fmt::format("a whole number from {} to {}", minimum, maximum);
   std::uint64_t result = 0;
-  if (value_.is_number_unsigned()) {
-    result = value_.get<std::uint64_t>();
-  } else if (const auto whole = parse_whole<std::uint64_t>(value_)) {
-    result = *whole;
-  } else {
-    constexpr double exact_limit = 9007199254740992.0;  // 2^53: every integer up to here is a double
-    const double number = as_double(value_).value_or(-1);
-    if (!(number >= 0 && number <= exact_limit && number == std::floor(number))) refuse(wanted);
-    result = static_cast<std::uint64_t>(number);
-  }
-  if (result < minimum || result > maximum) refuse(wanted);
+  const Reading reading = read_count(value_, result);
+  const bool above = reading == Reading::beyond || (reading == Reading::good && result > maximum);
+  if (maximum < largest_count && (above || reading != Reading::good || result < minimum))
+    refuse(fmt::format("a whole number from {} to {}", minimum, maximum));
+  if (above) throw UsageError(fmt::format("{}: {} is too large. The largest is {}.", key_, shown(), maximum));
+  if (reading != Reading::good || result < minimum)
+    refuse(fmt::format("a whole number of at least {}", minimum));
   return result;
 }
 
 double ConfigValue::number(double minimum, double maximum) const {
-  const double result = as_double(value_).value_or(std::numeric_limits<double>::quiet_NaN());
-  if (!std::isfinite(result) || result < minimum || result > maximum)
+  double result = 0;
+  const Reading reading = read_double(value_, result);
+  if (reading == Reading::beyond)
+    throw UsageError(
+        fmt::format("{}: {} is beyond what a 64-bit floating-point number holds.", key_, shown()));
+  if (reading == Reading::not_a_number || !std::isfinite(result) || result < minimum || result > maximum)
     refuse(maximum == std::numeric_limits<double>::infinity()
                ? fmt::format("a number of at least {}", minimum)
                : fmt::format("a number from {} to {}", minimum, maximum));
@@ -90,8 +106,16 @@ bool ConfigValue::boolean() const {
 }
 
 std::string ConfigValue::text() const {
-  if (!value_.is_string() || value_.get<std::string>().empty()) refuse("a text");
-  return value_.get<std::string>();
+  if (!value_.is_string()) refuse("a text");
+  const auto& text = value_.get_ref<const std::string&>();
+  if (text.empty())
+    throw UsageError(fmt::format("{}: the value is empty. Leave it out for the default.", key_));
+  try {
+    static_cast<void>(value_.dump());  // it is printed as JSON again
+  } catch (const Json::type_error&) {
+    throw UsageError(fmt::format("{}: the value is not UTF-8 text.", key_));
+  }
+  return text;
 }
 
 std::size_t ConfigValue::choice(std::initializer_list<std::string_view> names) const {

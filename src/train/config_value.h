@@ -14,6 +14,9 @@ namespace headrace {
 
 using Json = nlohmann::ordered_json;
 
+// Of steps and the like: exact as a double, far beyond any run.
+inline constexpr std::uint64_t largest_count = 1'000'000'000'000'000;
+
 class ConfigValue {
  public:
   // `key` as the user wrote it: "--steps", or "zero_optimization.stage" of a file.

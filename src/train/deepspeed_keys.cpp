@@ -34,6 +34,9 @@ void set_optimizer_type(Settings&, const ConfigValue& value) {
     throw UsageError(fmt::format("{}: the optimizer {} is not available in this version. AdamW and Adam are.",
                                  value.key(), value.json().dump()));
 }
+void set_peak(Settings& settings, const ConfigValue& value) {
+  settings.learning_rate = value.number(0, infinity);  // warmup_max_lr goes before it
+}
 void set_betas(Settings& settings, const ConfigValue& value) {
   if (!value.json().is_array() || value.json().size() != 2) value.refuse("a list of two numbers");
   find_native("beta1")->set(settings, {value.key() + "[0]", value.json()[0]});
@@ -65,13 +68,31 @@ void set_scheduler_shape(Settings& settings, const ConfigValue& value) {
 using Table = std::vector<DeepSpeedKey>;
 constexpr KeyClass works = KeyClass::works, not_available = KeyClass::not_available, hint = KeyClass::hint;
 
-Table batch_and_precision_keys() {
+Table batch_keys() {
   return {
       {"train_batch_size", works, "global_batch_size", "null", "sequences of a step over all ranks"},
       {"train_micro_batch_size_per_gpu", works, "batch_size", "null", "sequences of one rank's micro-batch"},
       {"gradient_accumulation_steps", works, "accumulation", "null", "micro-batches of a step"},
       {"gradient_clipping", works, "clip", "1.0", "largest global gradient norm"},
       {"steps_per_print", works, "log_every", "null", "steps between progress lines"},
+      {"prescale_gradients", not_available, "", "false", "gradients are summed first, then averaged"},
+      {"gradient_predivide_factor", not_available, "", "1.0", "gradients are summed first, then averaged"},
+      {"gradient_allreduce_op", not_available, "", "\"mean\"", "gradients are averaged over ranks"},
+      {"sparse_gradients", not_available, "", "false", "gradients are dense"},
+      {"managed_gradient_accumulation", not_available, "", "true", "accumulation is part of a step"},
+      {"dataloader_drop_last", hint, "", "false", ""},
+      {"zero_allow_untested_optimizer", hint, "", "false", ""},
+      {"zero_force_ds_cpu_optimizer", hint, "", "true", ""},
+      {"disable_allgather", hint, "", "false", ""},
+      {"wall_clock_breakdown", hint, "", "false", ""},
+      {"memory_breakdown", hint, "", "false", ""},
+      {"dump_state", hint, "", "false", ""},
+      {"log_level", hint, "", "null", ""},
+  };
+}
+
+Table precision_keys() {
+  return {
       {"bf16.enabled", works, "dtype", "false", "bf16 when true, fp32 when false", set_dtype_bf16},
       {"fp16.enabled", not_available, "", "false",
        "fp16 is not in this version; use bf16 (\"bf16\": {\"enabled\": true}) or fp32"},
@@ -98,19 +119,6 @@ Table batch_and_precision_keys() {
       {"data_types.buffer_dtype", hint, "", "null", ""},
       {"communication_data_type", not_available, "", "null",
        "gradients travel in the model's type and are summed in fp32"},
-      {"prescale_gradients", not_available, "", "false", "gradients are summed first, then averaged"},
-      {"gradient_predivide_factor", not_available, "", "1.0", "gradients are summed first, then averaged"},
-      {"gradient_allreduce_op", not_available, "", "\"mean\"", "gradients are averaged over ranks"},
-      {"sparse_gradients", not_available, "", "false", "gradients are dense"},
-      {"managed_gradient_accumulation", not_available, "", "true", "accumulation is part of a step"},
-      {"dataloader_drop_last", hint, "", "false", ""},
-      {"zero_allow_untested_optimizer", hint, "", "false", ""},
-      {"zero_force_ds_cpu_optimizer", hint, "", "true", ""},
-      {"disable_allgather", hint, "", "false", ""},
-      {"wall_clock_breakdown", hint, "", "false", ""},
-      {"memory_breakdown", hint, "", "false", ""},
-      {"dump_state", hint, "", "false", ""},
-      {"log_level", hint, "", "null", ""},
   };
 }
 
@@ -128,23 +136,35 @@ Table zero_keys() {
       {z + "param_persistence_threshold", works, "persistence_numel", "1e5",
        "elements of a unit that stays gathered"},
       {z + "sub_group_size", works, "swap_block", "1e9", "elements of one optimizer block", set_sub_group},
-      {z + "offload_optimizer.device", works, "offload_optimizer", "\"none\"", "tier of optimizer states"},
-      {z + "offload_optimizer.nvme_path", works, "swap_path", "null", "folder of the swap store"},
-      {z + "offload_optimizer.buffer_count", works, "swap_buffers", "4", "optimizer blocks in flight"},
-      {z + "offload_optimizer.pin_memory", hint, "", "true", ""},
-      {z + "offload_optimizer.pipeline_read", hint, "", "false", ""},
-      {z + "offload_optimizer.pipeline_write", hint, "", "false", ""},
-      {z + "offload_optimizer.pipeline", hint, "", "false", ""},
-      {z + "offload_optimizer.fast_init", hint, "", "false", ""},
-      {z + "offload_optimizer.super_offload", hint, "", "false", ""},
-      {z + "offload_optimizer.cpuadam_cores_perc", hint, "", "0.8", ""},
-      {z + "offload_optimizer.ratio", not_available, "", "1.0", "all optimizer states live in one tier"},
-      {z + "offload_param.device", works, "offload_parameters", "\"none\"", "tier of parameters, stage 3"},
-      {z + "offload_param.nvme_path", hint, "", "null", ""},
-      {z + "offload_param.buffer_count", hint, "", "5", ""},
-      {z + "offload_param.buffer_size", hint, "", "1e8", ""},
-      {z + "offload_param.max_in_cpu", hint, "", "1e9", ""},
-      {z + "offload_param.pin_memory", hint, "", "true", ""},
+  };
+}
+
+Table zero_offload_keys() {
+  const std::string z = "zero_optimization.offload_";
+  return {
+      {z + "optimizer.device", works, "offload_optimizer", "\"none\"", "tier of optimizer states"},
+      {z + "optimizer.nvme_path", works, "swap_path", "null", "folder of the swap store"},
+      {z + "optimizer.buffer_count", works, "swap_buffers", "4", "optimizer blocks in flight"},
+      {z + "optimizer.pin_memory", hint, "", "true", ""},
+      {z + "optimizer.pipeline_read", hint, "", "false", ""},
+      {z + "optimizer.pipeline_write", hint, "", "false", ""},
+      {z + "optimizer.pipeline", hint, "", "false", ""},
+      {z + "optimizer.fast_init", hint, "", "false", ""},
+      {z + "optimizer.super_offload", hint, "", "false", ""},
+      {z + "optimizer.cpuadam_cores_perc", hint, "", "0.8", ""},
+      {z + "optimizer.ratio", not_available, "", "1.0", "all optimizer states live in one tier"},
+      {z + "param.device", works, "offload_parameters", "\"none\"", "tier of parameters, stage 3"},
+      {z + "param.nvme_path", hint, "", "null", ""},
+      {z + "param.buffer_count", hint, "", "5", ""},
+      {z + "param.buffer_size", hint, "", "1e8", ""},
+      {z + "param.max_in_cpu", hint, "", "1e9", ""},
+      {z + "param.pin_memory", hint, "", "true", ""},
+  };
+}
+
+Table zero_hints() {
+  const std::string z = "zero_optimization.";
+  return {
       {z + "contiguous_gradients", hint, "", "true", ""},
       {z + "reduce_scatter", hint, "", "true", ""},
       {z + "allgather_bucket_size", hint, "", "5e8", ""},
@@ -171,6 +191,13 @@ Table zero_keys() {
       {z + "enable_sanity_checks", hint, "", "false", ""},
       {z + "save_muon_momentum_buffer_in_memory", hint, "", "false", ""},
       {z + "leaf_module", hint, "", "null", ""},
+      {z + "cpu_offload_use_pin_memory", hint, "", "null", ""},
+  };
+}
+
+Table zero_unavailable() {
+  const std::string z = "zero_optimization.";
+  return {
       {z + "zero_hpz_partition_size", not_available, "", "1", "parameters are sharded over all ranks"},
       {z + "zero_quantized_weights", not_available, "", "false", "communication is not quantised"},
       {z + "zero_quantized_nontrainable_weights", not_available, "", "false",
@@ -183,7 +210,6 @@ Table zero_keys() {
       {z + "zenflow", not_available, "", "null", "updates are never stale"},
       {z + "cpu_offload", not_available, "", "false", "write \"offload_optimizer\": {\"device\": \"cpu\"}"},
       {z + "cpu_offload_param", not_available, "", "false", "write \"offload_param\": {\"device\": \"cpu\"}"},
-      {z + "cpu_offload_use_pin_memory", hint, "", "null", ""},
   };
 }
 
@@ -193,7 +219,7 @@ Table optimizer_and_scheduler_keys() {
   return {
       {"optimizer.type", works, "", "null", "AdamW or Adam", set_optimizer_type},
       {"optimizer.legacy_fusion", hint, "", "false", ""},
-      {o + "lr", works, "learning_rate", "1e-3", "peak learning rate"},
+      {o + "lr", works, "learning_rate", "1e-3", "peak learning rate", set_peak},
       {o + "betas", works, "beta1", "[0.9, 0.999]", "decays of the two moments", set_betas},
       {o + "eps", works, "epsilon", "1e-8", "added to the root of the second moment"},
       {o + "weight_decay", works, "weight_decay", "0", "of matrices; norms and biases have none"},
@@ -266,8 +292,9 @@ Table whole_sections() {
 const std::vector<DeepSpeedKey>& deepspeed_table() {
   static const Table all = [] {
     Table table;
-    for (const auto& make : {batch_and_precision_keys, zero_keys, optimizer_and_scheduler_keys,
-                             activation_and_io_keys, whole_sections})
+    for (const auto& make :
+         {batch_keys, precision_keys, zero_keys, zero_offload_keys, zero_hints, zero_unavailable,
+          optimizer_and_scheduler_keys, activation_and_io_keys, whole_sections})
       for (DeepSpeedKey& key : make()) table.push_back(std::move(key));
     return table;
   }();

@@ -1,6 +1,7 @@
 // The table of Headrace's own settings: each is a flag (--learning-rate) and a key of the `headrace` section
 // (learning_rate).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 
@@ -23,7 +24,14 @@ void set_bytes(Settings& settings, const ConfigValue& value) {
   settings.*member = value.bytes();
 }
 template <auto member>
-void set_positive(Settings& settings, const ConfigValue& value) {
+void set_limit(Settings& settings, const ConfigValue& value) {
+  settings.*member = value.bytes();
+  if (settings.*member == 0)
+    throw UsageError(
+        fmt::format("{}: a limit of 0 bytes leaves no memory. Leave it out for no limit.", value.key()));
+}
+template <auto member>
+void set_number(Settings& settings, const ConfigValue& value) {
   settings.*member = value.number(0, infinity);
 }
 template <auto member>
@@ -50,8 +58,9 @@ template <auto member>
 Json get_size(const Settings& settings) {
   return settings.*member == 0 ? Json() : Json(settings.*member);
 }
-Json get_swap_cache(const Settings& settings) {
-  return settings.swap_cache_bytes ? Json(*settings.swap_cache_bytes) : Json();
+template <auto member>
+Json get_optional(const Settings& settings) {
+  return settings.*member ? Json(*(settings.*member)) : Json();
 }
 template <auto member>
 Json get_tier(const Settings& settings) {
@@ -84,6 +93,10 @@ Json get_dtype(const Settings& settings) {
   return name_of(settings.dtype);
 }
 
+void set_learning_rate(Settings& settings, const ConfigValue& value) {
+  settings.learning_rate = value.number(0, infinity);
+  settings.scheduler.maximum_rate.reset();  // which would go before it
+}
 void set_decay(Settings& settings, const ConfigValue& value) {
   settings.decay = static_cast<ScheduleOptions::Decay>(value.choice({"constant", "linear", "cosine"}));
   settings.scheduler = {};
@@ -93,12 +106,9 @@ Json get_decay(const Settings& settings) {
   return names[static_cast<std::size_t>(settings.decay)];
 }
 void set_warmup(Settings& settings, const ConfigValue& value) {
-  settings.warmup_steps = value.count();
+  settings.warmup_steps = value.count(0, largest_count);
   if (settings.scheduler.type != DeepSpeedScheduler::Type::none)
-    settings.scheduler.warmup_steps = value.count();
-}
-Json get_warmup(const Settings& settings) {
-  return settings.warmup_steps ? Json(*settings.warmup_steps) : Json();
+    settings.scheduler.warmup_steps = settings.warmup_steps;
 }
 
 void set_durability(Settings& settings, const ConfigValue& value) {
@@ -138,6 +148,16 @@ void set_bandwidth(Settings& settings, const ConfigValue& value) {
   std::string text = value.json().is_string() ? value.text() : value.json().dump();
   if (text.ends_with("/s")) text.resize(text.size() - 2);
   settings.link_bytes_per_second = parse_bytes(text, value.key());
+  constexpr Bytes slowest = 1'000'000;  // far below any link; a step would take hours
+  if (settings.link_bytes_per_second < slowest)
+    throw UsageError(fmt::format(
+        "{}: \"{}\" is less than the slowest link there is a use for, 1MB/s. Write a rate like 8GB/s.",
+        value.key(), text));
+}
+
+void set_timeout(Settings& settings, const ConfigValue& value) {
+  constexpr double year = 365.0 * 86400;
+  settings.timeout_seconds = value.number(1, year);
 }
 
 void set_resume(Settings& settings, const ConfigValue& value) {
@@ -162,7 +182,7 @@ constexpr const char* run_group = "Run";
 
 std::vector<NativeSetting> make_model_settings() {
   return {
-      {{"model", model_group, "NAME", "gpt2-mini, gpt2-70m or gpt2-124m (required)"},
+      {{"model", model_group, "NAME", fmt::format("{} (required)", fmt::join(model_preset_names(), ", "))},
        set_text<&S::model>,
        get_optional_text<&S::model>},
       {{"data", model_group, "PATH",
@@ -173,15 +193,16 @@ std::vector<NativeSetting> make_model_settings() {
        set_text<&S::eval_path>,
        get_optional_text<&S::eval_path>},
       {{"eval_every", model_group, "N", "held-out loss every N steps (default 0: at the end only)", true},
-       set_count<&S::eval_every>,
+       set_count<&S::eval_every, 0, largest_count>,
        get<&S::eval_every>},
       {{"eval_batches", model_group, "N", "micro-batches a rank evaluates, always the same ones (default 8)",
         true},
        set_count<&S::eval_batches, 1, int_max>,
        get<&S::eval_batches>},
-      {{"sequence_length", model_group, "N", "tokens of a sequence (default 256)"},
+      {{"sequence_length", model_group, "N",
+        "tokens of a sequence (default 256, or fewer where the model has fewer)"},
        set_count<&S::sequence_length, 1, int_max>,
-       get<&S::sequence_length>},
+       get_optional<&S::sequence_length>},
       {{"dtype", model_group, "TYPE", "bf16 or fp32: parameters, gradients, arithmetic (default bf16)"},
        set_dtype,
        get_dtype},
@@ -196,7 +217,7 @@ std::vector<NativeSetting> make_batch_settings() {
   return {
       {{"steps", batch_group, "N", "optimizer steps of the whole run, resumed ones included (default 100)",
         true},
-       set_count<&S::steps, 1>,
+       set_count<&S::steps, 1, largest_count>,
        get<&S::steps>},
       {{"batch_size", batch_group, "N", "sequences of one rank's micro-batch (default 8)"},
        set_batch<&BatchSizes::micro>,
@@ -217,11 +238,11 @@ std::vector<NativeSetting> make_batch_settings() {
 std::vector<NativeSetting> make_optimizer_settings() {
   return {
       {{"learning_rate", optimizer_group, "X", "peak of the schedule (default 3e-4)", true},
-       set_positive<&S::learning_rate>,
+       set_learning_rate,
        get<&S::learning_rate>},
       {{"warmup_steps", optimizer_group, "N", "steps of linear warm-up (default 0)", true},
        set_warmup,
-       get_warmup},
+       get_optional<&S::warmup_steps>},
       {{"schedule", optimizer_group, "NAME", "after warm-up: cosine, linear or constant (default cosine)",
         true},
        set_decay,
@@ -231,7 +252,7 @@ std::vector<NativeSetting> make_optimizer_settings() {
        set_probability<&S::minimum_rate_ratio, 1>,
        get<&S::minimum_rate_ratio>},
       {{"clip", optimizer_group, "X", "largest global gradient norm; 0: no clipping (default 1)", true},
-       set_positive<&S::clip>,
+       set_number<&S::clip>,
        get<&S::clip>},
       {{"beta1", optimizer_group, "X", "decay of the first moment (default 0.9)", true},
        set_probability<&S::beta1, 1>,
@@ -240,10 +261,10 @@ std::vector<NativeSetting> make_optimizer_settings() {
        set_probability<&S::beta2, 1>,
        get<&S::beta2>},
       {{"epsilon", optimizer_group, "X", "added to the root of the second moment (default 1e-8)", true},
-       set_positive<&S::epsilon>,
+       set_number<&S::epsilon>,
        get<&S::epsilon>},
       {{"weight_decay", optimizer_group, "X", "of matrices; norms and biases have none (default 0.1)", true},
-       set_positive<&S::weight_decay>,
+       set_number<&S::weight_decay>,
        get<&S::weight_decay>},
       {{"decoupled", optimizer_group, "BOOL", "true: AdamW, false: Adam (default true)", true},
        set_boolean<&S::decoupled>,
@@ -269,10 +290,10 @@ std::vector<NativeSetting> make_memory_settings() {
       {{"device", memory_group, "cpu|cuda", "what computes (default cpu)"}, set_device, get_device},
       {{"device_memory", memory_group, "SIZE",
         "hard limit a rank, like 512MiB (default: what the plan needs)"},
-       set_bytes<&S::device_memory_bytes>,
+       set_limit<&S::device_memory_bytes>,
        get_size<&S::device_memory_bytes>},
       {{"host_memory", memory_group, "SIZE", "hard limit a rank (default: what the machine has available)"},
-       set_bytes<&S::host_memory_bytes>,
+       set_limit<&S::host_memory_bytes>,
        get_size<&S::host_memory_bytes>},
       {{"swap_path", memory_group, "DIR", "existing folder on the NVMe drive, for --offload-optimizer nvme"},
        set_text<&S::swap_path>,
@@ -296,7 +317,7 @@ std::vector<NativeSetting> make_tuning_settings() {
       {{"swap_cache", tuning_group, "SIZE",
         "host memory for blocks kept beside NVMe (default: what --host-memory leaves)"},
        set_bytes<&S::swap_cache_bytes>,
-       get_swap_cache},
+       get_optional<&S::swap_cache_bytes>},
       {{"bucket", tuning_group, "SIZE", "buffer of one reduction step (default 4MiB)"},
        set_bucket,
        get<&S::bucket_bytes>},
@@ -336,11 +357,11 @@ std::vector<NativeSetting> make_run_settings() {
        get_optional_text<&S::metrics_path>},
       {{"log_every", run_group, "N", "steps between progress lines when stderr is no terminal (default 1)",
         true},
-       set_count<&S::log_every, 1>,
+       set_count<&S::log_every, 1, largest_count>,
        get<&S::log_every>},
       {{"timeout", run_group, "SECONDS", "a rank that waits longer for another ends the job (default 600)",
         true},
-       set_positive<&S::timeout_seconds>,
+       set_timeout,
        get<&S::timeout_seconds>},
       {{"quiet", run_group, "", "no progress on stderr, warnings and errors only", true},
        set_boolean<&S::quiet>,

@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "headrace/errors.h"
 #include "headrace/kernels.h"
+#include "src/train/config_text.h"
 #include "src/train/settings.h"
 
 namespace headrace {
@@ -76,11 +75,6 @@ ScheduleOptions resolve_schedule(const Settings& settings) {
           .total_steps = settings.steps};
 }
 
-std::string rank_directory(const std::string& swap_path, int rank) {
-  return swap_path.empty() ? ""
-                           : (std::filesystem::path(swap_path) / fmt::format("rank-{:05}", rank)).string();
-}
-
 // The largest unit decides how many elements a block or a prefetch can use.
 std::uint64_t largest_unit_numel(const ModelConfig& model, const ModelOptions& options) {
   std::uint64_t largest = 1;
@@ -124,10 +118,14 @@ void check_placement(const Settings& settings) {
         settings.swap_path));
 }
 
-void check_sequence(const Settings& settings, const ModelConfig& model) {
-  if (settings.sequence_length > static_cast<std::uint64_t>(model.max_positions))
+constexpr std::uint64_t default_sequence_length = 256;
+
+void resolve_sequence(Settings& settings, const ModelConfig& model) {
+  const auto positions = static_cast<std::uint64_t>(model.max_positions);
+  if (!settings.sequence_length) settings.sequence_length = std::min(default_sequence_length, positions);
+  if (*settings.sequence_length > positions)
     throw UsageError(fmt::format("--sequence-length {} is more than the {} positions that {} has.",
-                                 settings.sequence_length, model.max_positions, model.name));
+                                 *settings.sequence_length, positions, model.name));
 }
 
 EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, int rank) {
@@ -173,6 +171,13 @@ Json scheduler_section(const DeepSpeedScheduler& scheduler) {
   return {{"type", types[static_cast<std::size_t>(scheduler.type)]}, {"params", std::move(params)}};
 }
 
+// As given: what follows from the world size is left out, so that the text means the same with any number of
+// ranks.
+BatchSizes printed_batch(const BatchSizes& given, const BatchSizes& resolved) {
+  if (given.global != 0) return given;
+  return {.global = 0, .micro = resolved.micro, .accumulation = resolved.accumulation};
+}
+
 std::string print_config(const Settings& settings) {
   const bool native_schedule = settings.scheduler.type == DeepSpeedScheduler::Type::none;
   Json config = Json::object(), native = Json::object();
@@ -180,6 +185,7 @@ std::string print_config(const Settings& settings) {
     const std::string& name = setting.info.name;
     if (!native_schedule && (name == "schedule" || name == "warmup_steps" || name == "minimum_rate_ratio"))
       continue;
+    if (!has_effect(settings, name)) continue;
     if (Json value = setting.get(settings); !value.is_null()) native[name] = std::move(value);
   }
   if (!native_schedule) config["scheduler"] = scheduler_section(settings.scheduler);
@@ -187,23 +193,46 @@ std::string print_config(const Settings& settings) {
   return config.dump(2);
 }
 
+// What was accepted and changes nothing, or less than it may seem.
+std::vector<std::string> notes(const Settings& settings, UnusedKeys unused, const ScheduleOptions& schedule) {
+  std::vector<std::string> result;
+  for (std::string& group : hints_without_effect(settings)) unused.hints.push_back(std::move(group));
+  if (!unused.hints.empty())
+    result.push_back(
+        fmt::format("performance hints without effect here, not used: {}.", fmt::join(unused.hints, ", ")));
+  if (!unused.defaults.empty())
+    result.push_back(
+        fmt::format("\"auto\" keeps Headrace's default for {}.", fmt::join(unused.defaults, ", ")));
+  if (schedule.warmup_steps > settings.steps)
+    result.push_back(
+        fmt::format("the learning rate never reaches its peak: warm-up takes {} steps, the run {}.",
+                    schedule.warmup_steps, settings.steps));
+  return result;
+}
+
 }  // namespace
+
+std::string rank_directory(const std::string& swap_path, int rank) {
+  return swap_path.empty() ? ""
+                           : (std::filesystem::path(swap_path) / fmt::format("rank-{:05}", rank)).string();
+}
 
 ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   if (settings.model.empty())
     throw UsageError(fmt::format("no model is given: --model {}.", fmt::join(model_preset_names(), "|")));
   ResolvedOptions options;
   options.model = model_preset(settings.model);
-  check_sequence(settings, options.model);
+  resolve_sequence(settings, options.model);
   settings.batch.world = static_cast<std::uint64_t>(launch.size);
-  settings.batch = resolve_batch(settings.batch, world_size_source(launch));
-  options.batch = settings.batch;
+  options.batch = resolve_batch(settings.batch, world_size_source(launch));
+  settings.batch = printed_batch(settings.batch, options.batch);
   options.model_options = {.dtype = settings.dtype,
                            .batch = static_cast<int>(options.batch.micro),
-                           .sequence = static_cast<int>(settings.sequence_length),
+                           .sequence = static_cast<int>(*settings.sequence_length),
                            .recompute = settings.recompute,
                            .fused_head = settings.fused_head};
   check_placement(settings);
+  refuse_without_effect(settings);
   resolve_element_counts(settings, options.model, options.model_options);
   options.engine = engine_options(settings, options.batch, launch.rank);
   resolve_placement(options.engine);
@@ -234,32 +263,23 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
 
 struct ConfigDraft::Impl {
   Settings settings;
-  std::vector<std::string> notes;
+  UnusedKeys unused;
 };
 
 ConfigDraft::ConfigDraft() : impl_(std::make_unique<Impl>()) {}
 ConfigDraft::~ConfigDraft() = default;
 
 void ConfigDraft::read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file || std::filesystem::is_directory(path))
-    throw UsageError(
-        fmt::format("the configuration file {} cannot be read: {}.", path,
-                    std::filesystem::exists(path) ? "it is not a readable file" : "it does not exist"));
-  read_text(text.str(), path);
+  read_text(read_config_text(path), path);
 }
 
 void ConfigDraft::read_text(std::string_view json, const std::string& origin) {
-  Json parsed;
-  try {
-    parsed = Json::parse(json);
-  } catch (const Json::exception& error) {
-    throw UsageError(fmt::format("{} is not valid JSON: {}.", origin, error.what()));
-  }
-  for (std::string& note : apply_config(parsed, origin, impl_->settings))
-    impl_->notes.push_back(std::move(note));
+  const UnusedKeys unused = apply_config(parse_config_text(json, origin), origin, impl_->settings);
+  const auto append = [](std::vector<std::string>& to, const std::vector<std::string>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  append(impl_->unused.hints, unused.hints);
+  append(impl_->unused.defaults, unused.defaults);
 }
 
 void ConfigDraft::set_flag(const std::string& name, const std::string& value) {
@@ -268,11 +288,12 @@ void ConfigDraft::set_flag(const std::string& name, const std::string& value) {
   std::string flag = "--" + name;
   std::replace(flag.begin(), flag.end(), '_', '-');
   setting->set(impl_->settings, ConfigValue(flag, value));
+  impl_->settings.given[name] = flag;
 }
 
 ResolvedOptions ConfigDraft::resolve(const LaunchInfo& launch) const {
   ResolvedOptions options = resolve_settings(impl_->settings, launch);
-  options.notes = impl_->notes;
+  options.notes = notes(impl_->settings, impl_->unused, options.schedule);
   return options;
 }
 

@@ -2,6 +2,7 @@
 // Counts that are given in elements (DeepSpeed's buckets) stay so until the element type is known.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +22,11 @@ struct DeepSpeedScheduler {
 };
 
 struct Settings {
+  // Settings that the user gave, and the key or flag by which: "--swap-block", "headrace.swap_block".
+  std::map<std::string, std::string, std::less<>> given;
+
   std::string model, data_path, eval_path;
-  std::uint64_t sequence_length = 256;
+  std::optional<std::uint64_t> sequence_length;
   DType dtype = DType::bf16;
   bool recompute = false, fused_head = true;
 
@@ -80,8 +84,22 @@ struct DeepSpeedKey {
 };
 const std::vector<DeepSpeedKey>& deepspeed_table();
 
-// Applies a parsed file to the settings; returns notes.
-std::vector<std::string> apply_config(const Json& file, const std::string& origin, Settings& settings);
+// Keys of a file that were accepted and change nothing.
+struct UnusedKeys {
+  std::vector<std::string> hints;     // performance hints without meaning here
+  std::vector<std::string> defaults;  // "auto"
+};
+UnusedKeys apply_config(const Json& file, const std::string& origin, Settings& settings);
+
+// Whether a setting changes anything beside the others.
+bool has_effect(const Settings& settings, std::string_view name);
+// A given setting that would change results or placement but cannot is a UsageError ...
+void refuse_without_effect(const Settings& settings);
+// ... and a given performance hint without effect is listed: "--swap-block, --io (nothing is on NVMe)".
+std::vector<std::string> hints_without_effect(const Settings& settings);
+
+// A rank's own folder of a swap path.
+std::string rank_directory(const std::string& swap_path, int rank);
 
 ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch);
 

@@ -218,11 +218,115 @@ TEST(Config, the_printed_configuration_is_a_configuration_with_the_same_effect) 
   }
 }
 
+TEST(Config, the_printed_configuration_means_the_same_at_another_world_size) {
+  for (const char* batch :
+       {R"("train_batch_size": 24)", R"("train_micro_batch_size_per_gpu": 3)",
+        R"("train_batch_size": 24, "gradient_accumulation_steps": 3)", R"("steps_per_print": 1)"}) {
+    const std::string json = fmt::format("{{{}}}", batch);
+    const std::string printed = resolve(json, {}, 1).effective_config;
+    for (const int world : {1, 2, 4}) {
+      const BatchSizes direct = resolve(json, {}, world).batch, again = resolve(printed, {}, world).batch;
+      EXPECT_EQ(again.global, direct.global) << batch << world;
+      EXPECT_EQ(again.micro, direct.micro) << batch << world;
+      EXPECT_EQ(again.accumulation, direct.accumulation) << batch << world;
+    }
+  }
+}
+
+TEST(Config, a_limit_of_nothing_is_refused_and_says_how_to_have_none) {
+  for (const char* limit : {"device_memory", "host_memory"}) {
+    EXPECT_THAT(refusal("", {{limit, "0"}}), HasSubstr("Leave it out for no limit"));
+    EXPECT_THAT(refusal(fmt::format(R"({{"headrace": {{"{}": 0}}}})", limit)), HasSubstr("Leave it out"));
+    EXPECT_THAT(refusal(fmt::format(R"({{"headrace": {{"{}": "1.5"}}}})", limit)), HasSubstr("fraction"));
+  }
+}
+
+TEST(Config, rates_and_times_that_nothing_can_run_with_are_refused) {
+  EXPECT_THAT(refusal("", {{"link_bandwidth", "1"}}),
+              AllOf(HasSubstr("--link-bandwidth"), HasSubstr("1MB/s")));
+  EXPECT_THAT(refusal("", {{"link_bandwidth", "0"}}), HasSubstr("1MB/s"));
+  EXPECT_THAT(refusal("", {{"timeout", "0"}}), HasSubstr("--timeout"));
+  EXPECT_THAT(refusal("", {{"timeout", "1e30"}}), HasSubstr("--timeout"));
+}
+
+TEST(Config, numbers_that_are_too_large_name_the_largest) {
+  for (const char* number : {"99999999999999999999", "1e30", "1000000000000001"})
+    EXPECT_THAT(refusal("", {{"steps", number}}), HasSubstr("too large. The largest is 1000000000000000"))
+        << number;
+  EXPECT_THAT(refusal(R"({"headrace": {"steps": 99999999999999999999}})"), HasSubstr("The largest is"));
+  EXPECT_THAT(refusal("", {{"seed", "18446744073709551616"}}),
+              HasSubstr("The largest is 18446744073709551615"));
+  EXPECT_THAT(refusal("", {{"batch_size", "3000000000"}}), HasSubstr("from 1 to 2147483647"));
+  EXPECT_THAT(refusal("", {{"clip", "1e400"}}),
+              HasSubstr("beyond what a 64-bit floating-point number holds"));
+}
+
+TEST(Config, what_would_change_results_but_cannot_is_refused_with_what_it_needs) {
+  EXPECT_THAT(refusal("", {{"durability", "step"}}),
+              AllOf(HasSubstr("--durability"), HasSubstr("--offload-optimizer nvme")));
+  EXPECT_THAT(refusal("", {{"eval_batches", "3"}}),
+              AllOf(HasSubstr("--eval-batches"), HasSubstr("--eval-data")));
+  EXPECT_THAT(refusal("", {{"eval_every", "3"}}), HasSubstr("--eval-data"));
+  EXPECT_THAT(refusal(R"({"headrace": {"durability": "none"}})"), HasSubstr("headrace.durability"));
+  EXPECT_THAT(refusal("", {{"schedule", "constant"}, {"minimum_rate_ratio", "0.2"}}),
+              HasSubstr("--minimum-rate-ratio"));
+  EXPECT_EQ(refusal("", {{"eval_batches", "3"}, {"eval_data", "x"}}), "");
+}
+
+TEST(Config, hints_without_effect_are_one_note_with_what_they_need) {
+  const auto options =
+      resolve(R"({"aio": {"block_size": 1}, "zero_optimization": {"sub_group_size": 4096}})",
+              {{"swap_buffers", "4"}, {"prefetch_units", "2"}, {"link_bandwidth", "8GB/s"}, {"io", "auto"}});
+  ASSERT_EQ(options.notes.size(), 1u);
+  for (const char* name :
+       {"aio.block_size", "zero_optimization.sub_group_size", "--swap-buffers", "--prefetch-units",
+        "--link-bandwidth", "--io", "need optimizer states on NVMe", "needs stage 3"})
+    EXPECT_THAT(options.notes[0], HasSubstr(name));
+  const auto used = resolve("", {{"swap_buffers", "4"},
+                                 {"prefetch_units", "2"},
+                                 {"link_bandwidth", "8GB/s"},
+                                 {"io", "auto"},
+                                 {"offload_optimizer", "nvme"},
+                                 {"swap_path", "/swap"},
+                                 {"stage", "3"}});
+  EXPECT_THAT(used.notes, IsEmpty());
+}
+
+TEST(Config, a_warm_up_longer_than_the_run_is_noted) {
+  const auto options = resolve("", {{"steps", "10"}, {"warmup_steps", "11"}});
+  ASSERT_EQ(options.notes.size(), 1u);
+  EXPECT_THAT(options.notes[0], AllOf(HasSubstr("11"), HasSubstr("10"), HasSubstr("never reaches its peak")));
+  EXPECT_THAT(resolve("", {{"steps", "10"}, {"warmup_steps", "10"}}).notes, IsEmpty());
+}
+
+TEST(Config, a_learning_rate_flag_overrides_the_schedulers_peak_of_the_file) {
+  const char* json = R"({"optimizer": {"params": {"lr": 1e-2}},
+                         "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 3e-3}}})";
+  EXPECT_EQ(resolve(json).schedule.peak, 3e-3);
+  EXPECT_EQ(resolve(json, {{"learning_rate", "5e-3"}}).schedule.peak, 5e-3);
+}
+
+TEST(Config, a_model_with_few_positions_has_shorter_sequences_by_default) {
+  const auto sequence = [](const std::string& model) {
+    ConfigDraft draft;
+    draft.set_flag("model", model);
+    return draft.resolve({}).model_options.sequence;
+  };
+  EXPECT_EQ(sequence("gpt2-nano"), 128);
+  EXPECT_EQ(sequence("gpt2-70m"), 256);
+}
+
+TEST(Config, empty_and_undisplayable_texts_are_refused) {
+  EXPECT_THAT(refusal("", {{"data", ""}}), AllOf(HasSubstr("--data"), HasSubstr("empty")));
+  EXPECT_THAT(refusal("", {{"data", "\xff"}}), AllOf(HasSubstr("--data"), HasSubstr("UTF-8")));
+  EXPECT_THAT(refusal("", {{"dtype", "\xff"}}), HasSubstr("--dtype"));
+}
+
 TEST(Config, broken_files_are_refused_by_name) {
   ConfigDraft draft;
   EXPECT_THROW(draft.read_file("/nonexistent.json"), UsageError);
   EXPECT_THROW(draft.read_file("/tmp"), UsageError);
-  EXPECT_THAT(refusal("{"), HasSubstr("run.json is not valid JSON"));
+  EXPECT_THAT(refusal("{"), HasSubstr("run.json, line 1, column 2"));
   EXPECT_THAT(refusal("[]"), HasSubstr("one JSON object"));
   EXPECT_THAT(refusal(R"({"zero_optimization": true})"), HasSubstr("section"));
 }

@@ -1,0 +1,90 @@
+// Settings that mean something only beside others.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "headrace/errors.h"
+#include "src/train/settings.h"
+
+namespace headrace {
+namespace {
+
+// `hint`: without the condition the setting is listed in a note; others are refused.
+struct Condition {
+  std::string_view setting;
+  bool hint;
+  std::string_view needs;
+  bool (*met)(const Settings&);
+};
+
+bool on_nvme(const Settings& settings) {
+  return settings.optimizer_tier == Tier::nvme;
+}
+bool shards_parameters(const Settings& settings) {
+  return settings.stage == 3;
+}
+bool offloads(const Settings& settings) {
+  return settings.optimizer_tier != Tier::device || settings.gradient_tier != Tier::device ||
+         settings.parameter_tier != Tier::device;
+}
+bool evaluates(const Settings& settings) {
+  return !settings.eval_path.empty();
+}
+bool decays(const Settings& settings) {
+  return settings.scheduler.type == DeepSpeedScheduler::Type::none &&
+         settings.decay != ScheduleOptions::Decay::constant;
+}
+
+constexpr std::string_view nvme = "optimizer states on NVMe (--offload-optimizer nvme)",
+                           stage_3 = "stage 3 (--stage 3)";
+constexpr Condition conditions[] = {
+    {"durability", false, nvme, on_nvme},
+    {"swap_block", true, nvme, on_nvme},
+    {"swap_buffers", true, nvme, on_nvme},
+    {"swap_cache", true, nvme, on_nvme},
+    {"io", true, nvme, on_nvme},
+    {"prefetch_units", true, stage_3, shards_parameters},
+    {"persistence_numel", true, stage_3, shards_parameters},
+    {"retain_adjacent", true, stage_3, shards_parameters},
+    {"link_bandwidth", true, "a tier off the device (--offload-optimizer cpu, for one)", offloads},
+    {"eval_every", false, "held-out text (--eval-data FILE)", evaluates},
+    {"eval_batches", false, "held-out text (--eval-data FILE)", evaluates},
+    {"minimum_rate_ratio", false, "a schedule that decays (--schedule cosine or linear)", decays},
+};
+
+}  // namespace
+
+bool has_effect(const Settings& settings, std::string_view name) {
+  return std::all_of(std::begin(conditions), std::end(conditions),
+                     [&](const Condition& c) { return c.setting != name || c.met(settings); });
+}
+
+void refuse_without_effect(const Settings& settings) {
+  for (const Condition& condition : conditions)
+    if (const auto given = settings.given.find(condition.setting);
+        given != settings.given.end() && !condition.hint && !condition.met(settings))
+      throw UsageError(fmt::format("{} would have no effect: it needs {}. Leave it out, or add that.",
+                                   given->second, condition.needs));
+}
+
+std::vector<std::string> hints_without_effect(const Settings& settings) {
+  std::vector<std::string> groups;
+  std::vector<std::string_view> listed;  // reasons
+  for (const Condition& first : conditions) {
+    if (std::find(listed.begin(), listed.end(), first.needs) != listed.end()) continue;
+    listed.push_back(first.needs);
+    std::vector<std::string> names;
+    for (const Condition& condition : conditions)
+      if (const auto given = settings.given.find(condition.setting);
+          condition.needs == first.needs && given != settings.given.end() && condition.hint &&
+          !condition.met(settings))
+        names.push_back(given->second);
+    if (!names.empty())
+      groups.push_back(fmt::format("{} ({} {})", fmt::join(names, ", "), names.size() == 1 ? "needs" : "need",
+                                   first.needs));
+  }
+  return groups;
+}
+
+}  // namespace headrace
