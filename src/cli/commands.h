@@ -2,7 +2,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "headrace/config.h"
 
@@ -11,6 +14,9 @@ namespace headrace::cli {
 void add_train(CLI::App& program, int& status);
 void add_plan(CLI::App& program, int& status);
 void add_inspect(CLI::App& program, int& status);
+
+// The value of a flag, which may be repeated but not changed on the way; UsageError otherwise.
+const std::string& only_value(const std::string& flag, const std::vector<std::string>& values);
 
 // The flags of every setting, --config and --print-config, kept until the command line is parsed.
 class RunFlags {
@@ -22,12 +28,10 @@ class RunFlags {
   bool print_config() const { return print_config_; }
 
  private:
-  struct Given {
-    std::string setting, value;
-  };
-  std::string config_path_;
+  std::vector<std::string> config_paths_;
   bool print_config_ = false;
-  std::vector<Given> given_;
+  std::map<std::string, std::string> switches_;            // "" where not given
+  std::map<std::string, std::vector<std::string>> given_;  // the values of each setting
 };
 
 }  // namespace headrace::cli

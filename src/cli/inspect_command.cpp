@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "headrace/errors.h"
 #include "src/cli/commands.h"
 
 namespace headrace::cli {
@@ -14,6 +15,7 @@ struct InspectFlags {
 };
 
 int run_inspect(const InspectFlags& flags) {
+  if (flags.path.empty()) throw UsageError("PATH: the value is empty. Give the --swap-path of a run.");
   const auto io = make_io_engine({});
   const InspectReport report = inspect_swap_path(flags.path, flags.options, *io);
   std::string text = flags.json ? to_json(report) : to_text(report);

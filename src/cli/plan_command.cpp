@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "headrace/errors.h"
@@ -101,18 +102,22 @@ std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
 
 struct PlanFlags {
   std::unique_ptr<RunFlags> run;
-  int world_size = 0;
+  std::vector<std::string> world_size;
   bool json = false;
 };
 
+LaunchInfo planned_launch(const std::vector<std::string>& given) {
+  constexpr int largest = 1 << 20;
+  const std::string& text = only_value("--world-size", given);
+  int size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (error != std::errc{} || end != text.data() + text.size() || size < 1 || size > largest)
+    throw UsageError(fmt::format("--world-size: \"{}\" is not a whole number from 1 to {}.", text, largest));
+  return {.rank = 0, .size = size, .local_rank = 0, .local_size = size, .launcher = "--world-size"};
+}
+
 int run_plan(const PlanFlags& flags) {
-  LaunchInfo launch = launch_info();
-  if (flags.world_size > 0)
-    launch = {.rank = 0,
-              .size = flags.world_size,
-              .local_rank = 0,
-              .local_size = flags.world_size,
-              .launcher = "--world-size"};
+  const LaunchInfo launch = flags.world_size.empty() ? launch_info() : planned_launch(flags.world_size);
   const ResolvedOptions options = flags.run->resolve(launch);
   if (flags.run->print_config()) {
     fmt::print("{}\n", options.effective_config);
@@ -133,7 +138,9 @@ void add_plan(CLI::App& program, int& status) {
   flags->run = std::make_unique<RunFlags>(*command, RunFlags::Command::plan);
   command->add_option("--world-size", flags->world_size, "ranks to plan for (default 1)")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20))
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
       ->group("Plan");
   command->add_flag("--json", flags->json, "print one JSON object")->group("Plan");
   command->footer(

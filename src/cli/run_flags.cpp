@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "headrace/errors.h"
 #include "src/cli/commands.h"
 
 namespace headrace::cli {
@@ -16,25 +17,37 @@ std::string flag_of(const std::string& setting) {
 
 }  // namespace
 
+const std::string& only_value(const std::string& flag, const std::vector<std::string>& values) {
+  for (const std::string& value : values) {
+    if (value.starts_with("--"))
+      throw UsageError(fmt::format("{} needs a value, but {} follows it.", flag, value));
+    if (value != values.front())
+      throw UsageError(
+          fmt::format("{} is given twice, as {} and as {}. Keep one of them.", flag, values.front(), value));
+  }
+  if (values.front().empty()) throw UsageError(fmt::format("{}: the value is empty.", flag));
+  return values.front();
+}
+
 RunFlags::RunFlags(CLI::App& command, Command which) {
   for (const SettingInfo& info : setting_infos()) {
-    const auto store = [this, name = info.name](const std::string& value) {
-      given_.push_back({name, value});
-    };
-    CLI::Option* option =
-        info.argument.empty()
-            ? command.add_flag_function(
-                  flag_of(info.name), [store](std::int64_t) { store("true"); }, info.meaning)
-            : command.add_option_function<std::string>(flag_of(info.name), store, info.meaning)
-                  ->type_name(info.argument)
-                  ->take_last();
+    CLI::Option* option = info.argument.empty()
+                              ? command.add_flag(flag_of(info.name), switches_[info.name], info.meaning)
+                              : command.add_option(flag_of(info.name), given_[info.name], info.meaning)
+                                    ->type_name(info.argument)
+                                    ->expected(1)
+                                    ->take_all()
+                                    ->allow_extra_args(false);
     // `plan` takes the command line of `train` as it is, but shows only what changes a plan.
     option->group(which == Command::plan && info.training_only ? "" : info.group);
   }
   command
-      .add_option("--config", config_path_,
+      .add_option("--config", config_paths_,
                   "configuration with DeepSpeed's keys and a \"headrace\" section; flags override it")
       ->type_name("FILE.json")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
       ->group("Configuration");
   command.add_flag("--print-config", print_config_, "print the effective configuration as JSON and end")
       ->group("Configuration");
@@ -42,8 +55,11 @@ RunFlags::RunFlags(CLI::App& command, Command which) {
 
 ResolvedOptions RunFlags::resolve(const LaunchInfo& launch) const {
   ConfigDraft draft;
-  if (!config_path_.empty()) draft.read_file(config_path_);
-  for (const Given& given : given_) draft.set_flag(given.setting, given.value);
+  if (!config_paths_.empty()) draft.read_file(only_value("--config", config_paths_));
+  for (const auto& [setting, value] : switches_)
+    if (!value.empty()) draft.set_flag(setting, value);
+  for (const auto& [setting, values] : given_)
+    if (!values.empty()) draft.set_flag(setting, only_value(flag_of(setting), values));
   return draft.resolve(launch);
 }
 

@@ -46,6 +46,33 @@ class Names(ProgramTest):
 
     def test_stray_word_is_refused(self):
         self.refused("train", *TINY, "word", says=["word"])
+        self.refused("train", *TINY, "plan", says=["plan cannot follow train"])
+        self.refused("--steps", "3", says=["--steps comes behind its command"])
+        self.refused("", says=['""'])
+
+    def test_flag_given_twice_with_another_value_is_refused(self):
+        self.refused("plan", *TINY, "--stage", "1", "--stage", "2", says=["--stage is given twice", "1", "2"])
+        self.refused("plan", *TINY, "--world-size", "1", "--world-size", "2", says=["--world-size is given twice"])
+        self.refused("plan", *TINY, "--config", "a", "--config", "b", says=["--config is given twice"])
+        self.succeeds("plan", *TINY, "--stage", "1", "--stage", "1")
+
+    def test_flag_without_its_value_is_refused(self):
+        self.refused("plan", "--model", says=["--model needs a value"])
+        self.refused("plan", *TINY, "--swap-path", "--stage", "3", says=["3"])
+        self.refused("plan", *TINY, "--swap-path", "--stage", says=["--swap-path needs a value", "--stage"])
+        self.refused("plan", *TINY, "--config", "", says=["--config", "empty"])
+
+    def test_switch_takes_true_and_false_alone(self):
+        printed = self.succeeds("plan", *TINY, "--recompute=false", "--print-config").stdout
+        self.assertFalse(json.loads(printed)["headrace"]["recompute"])
+        for value in ("5", "maybe"):
+            self.refused("plan", *TINY, f"--recompute={value}", says=["--recompute", "true or false"])
+
+    def test_every_model_is_listed_and_can_be_planned_by_its_name_alone(self):
+        text = self.succeeds("train", "--help").stdout
+        for model in ("gpt2-nano", "gpt2-mini", "gpt2-70m", "gpt2-124m"):
+            self.assertIn(model, text)
+        self.succeeds("plan", "--model", "gpt2-nano")
 
     def test_unknown_key_names_the_nearest_and_its_section(self):
         self.write("c.json", '{"zero_optimization": {"stgae": 2}}')
@@ -64,6 +91,9 @@ class Names(ProgramTest):
             ("--learning-rate", "-1", "at least 0"), ("--learning-rate", "nan", "at least 0"),
             ("--device-memory", "12XB", "64MiB"), ("--offload-optimizer", "nvm", "Did you mean nvme?"),
             ("--swap-buffers", "2", "from 3"), ("--dtype", "fp16", "bf16"), ("--resume", "latest", "swap"),
+            ("--device-memory", "0", "no limit"), ("--host-memory", "1.5", "fraction"), ("--timeout", "0", "from 1"),
+            ("--link-bandwidth", "1", "1MB/s"), ("--steps", "99999999999999999999", "The largest is"),
+            ("--metrics", "", "empty"), ("--clip", "1e400", "64-bit"), ("--durability", "none", "--offload-optimizer nvme"),
         ):
             with self.subTest(flag=flag, value=value):
                 self.refused("train", *TINY, flag, value, says=[flag, allowed])
@@ -176,9 +206,27 @@ class Configuration(ProgramTest):
         flags = ["--model", "gpt2-mini", "--data", "data.txt", "--config", "c.json", "--clip", "0.5", "--print-config"]
         first = self.succeeds("train", *flags).stdout
         effective = json.loads(first)["headrace"]
-        self.assertEqual((effective["batch_size"], effective["stage"], effective["clip"]), (6, 2, 0.5))
+        self.assertEqual((effective["global_batch_size"], effective["stage"], effective["clip"]), (6, 2, 0.5))
         self.write("printed.json", first)
         self.assertEqual(self.succeeds("train", "--config", "printed.json", "--print-config").stdout, first)
+
+    def test_printed_configuration_holds_at_another_world_size(self):
+        self.write("c.json", '{"train_batch_size": 6}')
+        for given in (["--config", "c.json"], ["--batch-size", "3"], []):
+            self.write("printed.json", self.succeeds("plan", "--model", "gpt2-nano", *given, "--print-config").stdout)
+            two = ["--world-size", "2"]
+            self.assertEqual(self.succeeds("plan", "--config", "printed.json", *two).stdout,
+                             self.succeeds("plan", "--model", "gpt2-nano", *given, *two).stdout)
+
+    def test_what_is_no_regular_file_is_refused_at_once(self):
+        os.mkfifo(self.folder / "pipe")
+        for path in ("pipe", "/dev/zero", "swap"):
+            self.refused("plan", *TINY, "--config", path, says=[path, "cannot be read"], timeout=10)
+
+    def test_broken_json_is_told_with_line_and_column_and_no_words_of_a_library(self):
+        self.write("c.json", '{"headrace": {\n  "steps": 3,\n}}')
+        result = self.refused("plan", *TINY, "--config", "c.json", says=["c.json, line 3, column 1", "comma before the closing }"])
+        self.assertNotIn("exception", result.stderr)
 
     def test_hints_are_one_note(self):
         self.write("c.json", '{"aio": {"block_size": 5, "queue_depth": 3}, "zero_optimization": {"overlap_comm": true}}')
