@@ -31,7 +31,15 @@ struct PlanReport {
 
 PlanReport make_report(const ResolvedOptions& options) {
   PlanReport report;
-  report.run = plan_run(options);
+  try {
+    report.run = plan_run(options);
+  } catch (const DoesNotFit&) {  // of the model measured on a device of tebibytes
+    throw DoesNotFit(
+        fmt::format("one micro-batch of {} x {} tokens needs more memory than any machine has. Give a "
+                    "smaller --batch-size, with "
+                    "--accumulation for the rest.",
+                    options.batch.micro, options.model_options.sequence));
+  }
   report.traffic = plan_traffic(report.run.request, false);
   report.io = plan_io(report.run.request);
   report.smallest_stage = smallest_stage_that_fits(report.run.request);
@@ -107,7 +115,7 @@ struct PlanFlags {
 };
 
 LaunchInfo planned_launch(const std::vector<std::string>& given) {
-  constexpr int largest = 1 << 20;
+  constexpr int largest = 1 << 16;
   const std::string& text = only_value("--world-size", given);
   int size = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);

@@ -79,6 +79,50 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
   return result;
 }
 
+// A size of buffers that costs speed alone: the largest value of those halved from the present one that fits.
+struct Knob {
+  std::string_view flag;
+  std::uint64_t floor;
+  std::uint64_t (*get)(const EngineOptions&);
+  void (*set)(EngineOptions&, std::uint64_t);
+};
+constexpr Knob knobs[] = {
+    {"--swap-block", 256 << 10, [](const EngineOptions& o) { return std::uint64_t{o.swap_block_bytes}; },
+     [](EngineOptions& o, std::uint64_t value) { o.swap_block_bytes = value; }},
+    {"--bucket", 64 << 10, [](const EngineOptions& o) { return std::uint64_t{o.bucket_bytes}; },
+     [](EngineOptions& o, std::uint64_t value) { o.bucket_bytes = value; }},
+    {"--swap-buffers", 3, [](const EngineOptions& o) { return std::uint64_t{o.swap_buffers}; },
+     [](EngineOptions& o, std::uint64_t value) { o.swap_buffers = static_cast<std::uint32_t>(value); }},
+    {"--prefetch-units", 0, [](const EngineOptions& o) { return std::uint64_t{o.prefetch_units}; },
+     [](EngineOptions& o, std::uint64_t value) { o.prefetch_units = static_cast<std::uint32_t>(value); }}};
+
+std::string size_flag(const Knob& knob, std::uint64_t value) {
+  constexpr std::uint64_t kibibyte = 1 << 10;
+  if (knob.flag != "--swap-block" && knob.flag != "--bucket") return fmt::format("{} {}", knob.flag, value);
+  return value % kibibyte == 0 ? fmt::format("{} {}KiB", knob.flag, value / kibibyte)
+                               : fmt::format("{} {}", knob.flag, value);
+}
+
+// The least that the buffers must give up, if that is enough: all at their floors, then each, in order, as
+// large again as still fits.
+std::optional<Alternative> smaller_buffers(const Alternative& given) {
+  Alternative result = given;
+  for (const Knob& knob : knobs)
+    knob.set(result.request.engine, std::min(knob.floor, knob.get(given.request.engine)));
+  if (!legal_and_fits(result.request)) return std::nullopt;
+  for (auto knob = std::rbegin(knobs); knob != std::rend(knobs); ++knob) {
+    const std::uint64_t present = knob->get(given.request.engine);
+    std::uint64_t value = present;
+    for (; value > knob->floor; value = std::max(value / 2, knob->floor)) {
+      knob->set(result.request.engine, value);
+      if (legal_and_fits(result.request)) break;
+    }
+    knob->set(result.request.engine, value);
+    if (value != present) add_flag(result.flags, size_flag(*knob, value));
+  }
+  return result;
+}
+
 std::string raised_limits(const MemoryPlan& plan) {
   constexpr Bytes mebibyte = 1 << 20;
   std::string flags;
@@ -107,9 +151,15 @@ std::string smallest_change_that_fits(const PlanRequest& request) {
   const MemoryPlan plan = plan_memory(request);
   if (plan.fits()) return {};
   const std::string limits = raised_limits(plan);
-  for (const Alternative& alternative : alternatives(request))
-    if (legal_and_fits(alternative.request))
-      return fmt::format("It fits with {}, or as it is with {}.", alternative.flags, limits);
+  const auto found = [&](const std::string& flags) {
+    return fmt::format("It fits with {}, or as it is with {}.", flags, limits);
+  };
+  if (const auto smaller = smaller_buffers({"", request})) return found(smaller->flags);
+  const std::vector<Alternative> all = alternatives(request);
+  for (const Alternative& alternative : all)
+    if (legal_and_fits(alternative.request)) return found(alternative.flags);
+  for (const Alternative& alternative : all)
+    if (const auto smaller = smaller_buffers(alternative)) return found(smaller->flags);
   if (const std::string ranks = more_ranks(request); !ranks.empty())
     return fmt::format("It fits {}, or as it is with {}.", ranks, limits);
   return fmt::format("It fits with {}.", limits);

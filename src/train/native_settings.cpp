@@ -117,13 +117,21 @@ void set_durability(Settings& settings, const ConfigValue& value) {
 Json get_durability(const Settings& settings) {
   return settings.durability == Durability::step ? "step" : "none";
 }
+Bytes buffer_bytes(const ConfigValue& value, Bytes minimum) {
+  constexpr Bytes maximum = Bytes{64} << 30;
+  const Bytes bytes = value.bytes();
+  if (bytes < minimum || bytes > maximum)
+    value.refuse(fmt::format("a size from {} to {}", minimum < 1024 ? "1 byte" : format_bytes(minimum),
+                             format_bytes(maximum)));
+  return bytes;
+}
 void set_swap_block(Settings& settings, const ConfigValue& value) {
-  settings.swap_block_bytes = value.bytes();
+  constexpr Bytes smallest = 12 * 4096;  // the states of one norm chunk
+  settings.swap_block_bytes = buffer_bytes(value, smallest);
   settings.swap_block_numel.reset();
 }
 void set_bucket(Settings& settings, const ConfigValue& value) {
-  settings.bucket_bytes = value.bytes();
-  if (settings.bucket_bytes == 0) value.refuse("a size above 0");
+  settings.bucket_bytes = buffer_bytes(value, 1);
   settings.bucket_numel.reset();
 }
 void set_prefetch(Settings& settings, const ConfigValue& value) {

@@ -149,6 +149,16 @@ class Limits(ProgramTest):
         self.succeeds(*flags[:-2], *change[2].split())
 
 
+    def test_only_limits_that_were_given_are_named(self):
+        result = self.refused("plan", "--model", "gpt2-70m", "--batch-size", "2000000", status=3, says=["--batch-size"])
+        self.assertNotIn("limit", result.stderr)
+
+    def test_a_block_that_is_too_large_is_what_is_changed(self):
+        result = self.run_program("plan", *TINY, *ON_NVME, "--swap-block", "1GiB", "--host-memory", "100MiB")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("It fits with --swap-block 8192KiB, or", result.stdout)
+
+
 class Placement(ProgramTest):
     # FIELD-CASES A16, G2.
     def test_swap_path_that_cannot_be_used_is_refused_by_name(self):

@@ -66,6 +66,27 @@ TEST(Advice, that_is_followed_fits) {
   EXPECT_TRUE(plan_memory(request).fits());
 }
 
+TEST(Advice, shrinks_buffers_that_dominate_before_it_raises_a_limit) {
+  PlanRequest request = bare_model(10'000'000, 3, 1);
+  request.engine.optimizer_tier = Tier::nvme;
+  request.engine.swap_block_bytes = 1024_GiB;
+  request.host_limit = 1_GiB;
+  const std::string advice = smallest_change_that_fits(request);
+  EXPECT_EQ(advice.rfind("It fits with --swap-block 65536KiB, or", 0), 0u) << advice;
+  request.engine.swap_block_bytes = 65536_KiB;
+  EXPECT_TRUE(plan_memory(request).fits());
+  request.engine.swap_block_bytes *= 2;
+  EXPECT_FALSE(plan_memory(request).fits());
+}
+
+TEST(Advice, shrinks_one_buffer_where_one_is_enough) {
+  PlanRequest request = bare_model(10'000'000, 0, 1);
+  request.engine.bucket_bytes = 64_MiB;
+  request.device_limit = plan_memory(request).device.total() - 1;
+  const std::string advice = smallest_change_that_fits(request);
+  EXPECT_EQ(advice.rfind("It fits with --bucket 32768KiB, or", 0), 0u) << advice;
+}
+
 TEST(Advice, raises_the_limit_to_what_fits_exactly_when_nothing_else_helps) {
   PlanRequest request = bare_model(10'000'000, 3, 1);
   request.engine.optimizer_tier = Tier::nvme;

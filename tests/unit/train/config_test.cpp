@@ -249,6 +249,13 @@ TEST(Config, rates_and_times_that_nothing_can_run_with_are_refused) {
   EXPECT_THAT(refusal("", {{"timeout", "1e30"}}), HasSubstr("--timeout"));
 }
 
+TEST(Config, buffers_of_no_or_of_overflowing_size_are_refused_with_the_bounds) {
+  for (const char* size : {"0", "1KiB", "65GiB", "8000PiB"})
+    EXPECT_THAT(refusal("", {{"swap_block", size}}), HasSubstr("from 48.0 KiB to 64.0 GiB")) << size;
+  for (const char* size : {"0", "65GiB", "8000PiB"})
+    EXPECT_THAT(refusal("", {{"bucket", size}}), HasSubstr("from 1 byte to 64.0 GiB")) << size;
+}
+
 TEST(Config, numbers_that_are_too_large_name_the_largest) {
   for (const char* number : {"99999999999999999999", "1e30", "1000000000000001"})
     EXPECT_THAT(refusal("", {{"steps", number}}), HasSubstr("too large. The largest is 1000000000000000"))
