@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "headrace/errors.h"
 #include "src/cli/commands.h"
 
@@ -16,6 +18,9 @@ struct InspectFlags {
 
 int run_inspect(const InspectFlags& flags) {
   if (flags.path.empty()) throw UsageError("PATH: the value is empty. Give the --swap-path of a run.");
+  std::error_code error;
+  if (!std::filesystem::exists(flags.path, error))
+    throw UsageError(fmt::format("{} does not exist. Give the --swap-path of a run.", flags.path));
   const auto io = make_io_engine({});
   const InspectReport report = inspect_swap_path(flags.path, flags.options, *io);
   std::string text = flags.json ? to_json(report) : to_text(report);

@@ -14,11 +14,11 @@ constexpr std::uint64_t largest_batch = std::numeric_limits<std::int32_t>::max()
 
 [[noreturn]] void not_divisible(const BatchSizes& given, std::string_view by, std::uint64_t divisor,
                                 const std::string& source) {
-  throw UsageError(fmt::format(
-      "a global batch (train_batch_size) of {} cannot be divided by {} = {}, with a world size of {} ({}). "
-      "The three must satisfy train_batch_size = train_micro_batch_size_per_gpu x "
-      "gradient_accumulation_steps x world size.",
-      given.global, by, divisor, given.world, source));
+  throw UsageError(
+      fmt::format("a global batch of {} sequences cannot be divided by {} = {}, with a world size of {} "
+                  "({}). A global batch "
+                  "is micro-batch x accumulation x world size.",
+                  given.global, by, divisor, given.world, source));
 }
 
 std::uint64_t checked_product(const BatchSizes& batch) {
@@ -51,7 +51,7 @@ BatchSizes resolve_batch(const BatchSizes& given, const std::string& source) {
     batch.accumulation = batch.global / divisor;
   } else if (batch.global != checked_product(batch)) {
     throw UsageError(
-        fmt::format("the batch sizes contradict each other: train_batch_size {} is not micro-batch {} x "
+        fmt::format("the batch sizes contradict each other: global batch {} is not micro-batch {} x "
                     "accumulation {} x world "
                     "size {} = {} (world size from {}). Give two of the three, the third follows.",
                     batch.global, batch.micro, batch.accumulation, batch.world,

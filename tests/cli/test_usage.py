@@ -181,7 +181,9 @@ class Placement(ProgramTest):
         self.assertEqual(list((self.folder / "swap").iterdir()), [])
 
     def test_inspect_of_something_else_is_refused(self):
-        self.refused("inspect", "nowhere", says=["nowhere"])
+        self.refused("inspect", "nowhere", says=["nowhere does not exist"])
+        self.refused("inspect", "data.txt", says=["data.txt", "no swap store"])
+        self.refused("inspect", "", says=["PATH", "empty"])
         self.refused("inspect", says=["PATH"])
 
     def test_cuda_says_how_to_get_it(self):
