@@ -290,6 +290,16 @@ SwapDescription SwapStore::describe(const std::string& directory) {
   return result;
 }
 
+void SwapStore::remove(const std::string& directory) {
+  const bool owns_folder = swap::made_by_stale_store(directory);
+  {
+    swap::StoreLock lock = swap::StoreLock::acquire(directory);
+    swap::remove_store_files(directory);
+    lock.remove_file_on_release();
+  }
+  if (owns_folder) ::rmdir(directory.c_str());  // stays when something else is in it
+}
+
 Bytes SwapStore::disk_bytes(const std::vector<SwapBlock>& blocks, Durability durability) {
   const swap::ExtentMap map(blocks, swap::default_extent_alignment, durability);
   return map.file_bytes() +

@@ -80,10 +80,11 @@ void Transfer::check() {
   const std::string& path = file_->file.path();
   if (code_ != 0) throw IoError(what(), path, entry_.offset, file_->blocks[block_].bytes, code_);
   if (!corruption_.empty())
-    throw CorruptData(
-        fmt::format("swap block \"{}\" (generation {}) is damaged in {} at offset {}: {}. The disk or "
-                    "another program changed it; start again from a checkpoint.",
-                    file_->blocks[block_].name, entry_.generation, path, entry_.offset, corruption_));
+    throw CorruptData(fmt::format(
+        "swap block \"{}\" (generation {}) is damaged in {} at offset {}: {}. The disk or another "
+        "program changed it, and the run cannot continue from this step; `headrace inspect SWAP-PATH "
+        "--verify` lists all damage.",
+        file_->blocks[block_].name, entry_.generation, path, entry_.offset, corruption_));
 }
 
 HostLease Transfer::take() {

@@ -86,8 +86,7 @@ class Device {
 
 struct CpuDeviceOptions {
   Bytes memory_bytes = 0;
-  bool touch_memory = false;  // take every page at the start, as a device has its memory
-  int compute_threads = 0;    // threads of the compute lane's kernels; 0: all cores this process may use
+  int compute_threads = 0;  // threads of the compute lane's kernels; 0: all cores this process may use
   double link_bytes_per_second = 0.0;  // paces upload and download each; 0: not paced
   // For tests: each piece of work is held back by a random time up to this, so that an order that no event
   // enforces shows.

@@ -84,6 +84,7 @@ struct TrainingState {
   std::uint64_t rng_state = 0;
   std::uint64_t iteration = 0;  // steps begun, skipped ones included: drives the schedule
   double loss_scale = 1.0;
+  std::string run;  // which run this is, as its owner tells one from another; opaque here
 };
 
 // Seconds that compute, the reduction or the owner waited for each cause; bytes moved. Cumulative.
@@ -106,13 +107,14 @@ class Engine final : public ModuleHooks {
   std::size_t unit_count() const;
   std::uint64_t parameter_numel() const;
 
-  // Allocates every tier and fills the states from each parameter's initial distribution (counter-based: the
-  // same values for any world size), or from `values`, called per parameter range: values(name, first
-  // element, out).
+  // Allocates every tier and fills the states from the initial distributions (counter-based: the same for any
+  // world size), or from values(parameter, first element, out). `start` goes with the first commit.
   using ValueSource = std::function<void(const ParameterSpec&, std::uint64_t first, std::span<float> out)>;
-  void initialise(const ValueSource& values = {});
-  // Continues from the newest step that every rank has committed in its swap store.
-  TrainingState resume();
+  void initialise(const ValueSource& values = {}, const TrainingState& start = {});
+  // Continues from the newest step that every rank has committed in its swap store. `accept` sees it before
+  // anything is changed, and throws to refuse it.
+  using StateCheck = std::function<void(const TrainingState&)>;
+  TrainingState resume(const StateCheck& accept = {});
 
   DeviceMemory& device_memory();
   MemoryBudget& device_budget();

@@ -23,12 +23,18 @@ struct PlanRequest {
   EngineOptions engine;
   int world_size = 1;
   Bytes device_limit = 0, host_limit = 0;  // per rank; 0: none
+  // What this rank may take of its machine's memory, limits given or not; 0: not asked.
+  Bytes machine_limit = 0;
+  bool device_is_host = true;   // the CPU device's memory is the machine's
+  bool cache_is_spare = false;  // engine.swap_cache_bytes was not asked for: advice may give it up
 };
 
 struct MemoryPlan {
   TagBytes device, host, nvme;  // of the rank that needs most
-  Bytes device_limit = 0, host_limit = 0;
+  Bytes device_limit = 0, host_limit = 0, machine_limit = 0;
   int world_size = 1, stage = 0;
+  bool device_is_host = true;
+  Bytes machine_bytes() const { return host.total() + (device_is_host ? device.total() : 0); }
   bool fits() const;
 };
 
@@ -41,7 +47,8 @@ IoCounters plan_io(const PlanRequest& request);
 
 // The table: one line a tag, one column a tier, the total, the limit, what is free or missing.
 std::string ledger_table(const MemoryPlan& plan);
-// One sentence naming the smallest change that fits ("--bucket 2048KiB", "--offload-optimizer nvme", "--device-memory 312MiB",
+// One sentence naming the smallest change that fits ("--bucket 2048KiB", "--offload-optimizer nvme",
+// "--device-memory 312MiB",
 // "--stage 3 on 4 ranks"), found by planning the alternatives in order of cost. Empty when the plan fits
 // already.
 std::string smallest_change_that_fits(const PlanRequest& request);

@@ -20,6 +20,9 @@ constexpr std::uint64_t splitmix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// XXH64 with seed 0.
+std::uint64_t hash_bytes(std::string_view bytes);
+
 enum class StateKind : std::uint64_t { master = 0, exp_avg = 1, exp_avg_sq = 2 };
 
 // Key of a parameter's elements: XXH64(name, seed 0) ^ kind.

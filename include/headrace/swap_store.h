@@ -94,6 +94,8 @@ class SwapStore {
   static std::unique_ptr<SwapStore> open_read_only(const std::string& directory, IoEngine& engine);
 
   static SwapDescription describe(const std::string& directory);
+  // Deletes a store for good; UsageError when a live process owns it.
+  static void remove(const std::string& directory);
 
   // Bytes of disk that create() would take.
   static Bytes disk_bytes(const std::vector<SwapBlock>& blocks, Durability durability);

@@ -155,7 +155,10 @@ class Inspection {
 
   InspectReport run() {
     for (const std::string& folder : store_folders(report_.path))
-      guarded([&] { stores_.push_back(describe_rank(folder)); });
+      guarded([&] {
+        stores_.push_back(describe_rank(folder));
+        SwapStore::open_read_only(folder, engine_);  // its files are there and as long as they should be
+      });
     if (!stores_.empty()) {
       const bool complete = check_ranks();
       choose_step();

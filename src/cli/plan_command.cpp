@@ -31,15 +31,7 @@ struct PlanReport {
 
 PlanReport make_report(const ResolvedOptions& options) {
   PlanReport report;
-  try {
-    report.run = plan_run(options);
-  } catch (const DoesNotFit&) {  // of the model measured on a device of tebibytes
-    throw DoesNotFit(
-        fmt::format("one micro-batch of {} x {} tokens needs more memory than any machine has. Give a "
-                    "smaller --batch-size, with "
-                    "--accumulation for the rest.",
-                    options.batch.micro, options.model_options.sequence));
-  }
+  report.run = plan_run(options);
   report.traffic = plan_traffic(report.run.request, false);
   report.io = plan_io(report.run.request);
   report.smallest_stage = smallest_stage_that_fits(report.run.request);

@@ -35,7 +35,7 @@ class CpuDevice final : public Device {
              .peer_access = false,
              .host_addressable = true,
              .compute_threads = options.compute_threads > 0 ? options.compute_threads : cpu_threads()};
-    map_arena(options);
+    map_arena();
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       lanes_[lane] =
           std::make_unique<LaneThread>(static_cast<Lane>(lane), failure_, options.largest_delay_seconds);
@@ -106,7 +106,7 @@ class CpuDevice final : public Device {
   LaneThread& at(Lane lane) { return *lanes_[index(lane)]; }
   static void drain(LaneThread& lane) { lane.record()->wait(); }
 
-  void map_arena(const CpuDeviceOptions& options) {
+  void map_arena() {
     arena_bytes_ = round_up(info_.memory_capacity_bytes, page_bytes);
     if (arena_bytes_ == 0) return;
     void* address = ::mmap(nullptr, arena_bytes_, PROT_READ | PROT_WRITE,
@@ -116,7 +116,6 @@ class CpuDevice final : public Device {
                           fmt::format("map {} as device memory", format_bytes(arena_bytes_)), errno);
     arena_ = static_cast<std::byte*>(address);
     ::madvise(arena_, arena_bytes_, MADV_HUGEPAGE);  // advice only: fewer faults and TLB misses in kernels
-    if (options.touch_memory) std::memset(arena_, 0, arena_bytes_);
   }
 
   DeviceInfo info_;

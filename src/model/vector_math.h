@@ -12,16 +12,18 @@
 
 #include "headrace/dtype.h"
 
-#pragma GCC diagnostic ignored "-Wpsabi"
-
 namespace headrace {
 namespace {
 
 inline constexpr std::int64_t lanes = 16;
-using Floats [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = float;
-using Words [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = std::uint32_t;
+using Floats [[gnu::vector_size(64)]] = float;
+using Words [[gnu::vector_size(64)]] = std::uint32_t;
 using Integers [[gnu::vector_size(64)]] = std::int32_t;
-using Halves [[gnu::vector_size(32), gnu::aligned(2), gnu::may_alias]] = std::uint16_t;
+using Halves [[gnu::vector_size(32)]] = std::uint16_t;
+// The same where they lie in arrays. Values are not of these types: a template drops their attributes, and
+// its references then promise an alignment that the value does not have.
+using FloatsInMemory [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = float;
+using HalvesInMemory [[gnu::vector_size(32), gnu::aligned(2), gnu::may_alias]] = std::uint16_t;
 
 #define HEADRACE_INLINE [[gnu::always_inline]] inline
 
@@ -29,14 +31,14 @@ HEADRACE_INLINE Floats broadcast(float x) {
   return Floats{} + x;
 }
 HEADRACE_INLINE Floats load(const float* p) {
-  return *reinterpret_cast<const Floats*>(p);
+  return *reinterpret_cast<const FloatsInMemory*>(p);
 }
 HEADRACE_INLINE Floats load(const bf16* p) {
-  const Halves halves = *reinterpret_cast<const Halves*>(p);
+  const Halves halves = *reinterpret_cast<const HalvesInMemory*>(p);
   return std::bit_cast<Floats>(__builtin_convertvector(halves, Words) << 16);
 }
 HEADRACE_INLINE void store(float* p, Floats x) {
-  *reinterpret_cast<Floats*>(p) = x;
+  *reinterpret_cast<FloatsInMemory*>(p) = x;
 }
 
 // to_bf16 of dtype.h on sixteen lanes, as the upper halves.
@@ -47,7 +49,7 @@ HEADRACE_INLINE Words rounded_words(Floats x) {
   return (bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : nearest;
 }
 HEADRACE_INLINE void store(bf16* p, Floats x) {
-  *reinterpret_cast<Halves*>(p) = __builtin_convertvector(rounded_words(x), Halves);
+  *reinterpret_cast<HalvesInMemory*>(p) = __builtin_convertvector(rounded_words(x), Halves);
 }
 
 // The value as it will be read back after a store.

@@ -145,14 +145,22 @@ std::string more_ranks(PlanRequest request) {
   return {};
 }
 
+PlanRequest without_spare_cache(PlanRequest request) {
+  if (request.cache_is_spare) request.engine.swap_cache_bytes = 0;
+  return request;
+}
+
 }  // namespace
 
-std::string smallest_change_that_fits(const PlanRequest& request) {
+std::string smallest_change_that_fits(const PlanRequest& asked) {
+  const PlanRequest request = without_spare_cache(asked);
   const MemoryPlan plan = plan_memory(request);
   if (plan.fits()) return {};
   const std::string limits = raised_limits(plan);
+  const std::string otherwise =
+      limits.empty() ? " on this machine" : fmt::format(", or as it is with {}", limits);
   const auto found = [&](const std::string& flags) {
-    return fmt::format("It fits with {}, or as it is with {}.", flags, limits);
+    return fmt::format("It fits with {}{}.", flags, otherwise);
   };
   if (const auto smaller = smaller_buffers({"", request})) return found(smaller->flags);
   const std::vector<Alternative> all = alternatives(request);
@@ -161,13 +169,14 @@ std::string smallest_change_that_fits(const PlanRequest& request) {
   for (const Alternative& alternative : all)
     if (const auto smaller = smaller_buffers(alternative)) return found(smaller->flags);
   if (const std::string ranks = more_ranks(request); !ranks.empty())
-    return fmt::format("It fits {}, or as it is with {}.", ranks, limits);
-  return fmt::format("It fits with {}.", limits);
+    return fmt::format("It fits {}{}.", ranks, limits.empty() ? " of such machines" : otherwise);
+  return limits.empty() ? "Nothing that can be changed makes it fit this machine."
+                        : fmt::format("It fits with {}.", limits);
 }
 
 std::optional<int> smallest_stage_that_fits(const PlanRequest& request) {
   for (int stage = 0; stage <= 3; ++stage) {
-    PlanRequest candidate = request;
+    PlanRequest candidate = without_spare_cache(request);
     candidate.engine.stage = stage;
     if (stage < 3) candidate.engine.parameter_tier = Tier::device;
     if (stage < 2) candidate.engine.gradient_tier = Tier::device;

@@ -50,14 +50,6 @@ void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
   if (!on_device && options.accumulation > 1) add_host(plan, MemoryTag::staging, buckets.numel * 4);
 }
 
-Bytes cache_bytes(const std::vector<OptimizerBlock>& blocks, const EngineOptions& options) {
-  const std::vector<bool> cached = cached_blocks(blocks, options);
-  Bytes total = 0;
-  for (std::size_t b = 0; b < blocks.size(); ++b)
-    if (cached[b]) total += state_buffer_bytes(blocks[b].range.numel);
-  return total;
-}
-
 void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
   const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
   Bytes total = 0;
@@ -73,7 +65,7 @@ void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
       plan.nvme[MemoryTag::optimizer] +=
           SwapStore::disk_bytes(swap_blocks(rank.units, blocks), options.durability);
       add_host(plan, MemoryTag::staging, state_buffer_bytes(block_numel(options)) * options.swap_buffers);
-      add_host(plan, MemoryTag::optimizer, cache_bytes(blocks, options));
+      add_host(plan, MemoryTag::optimizer, bytes_of_chosen(blocks, cached_blocks(blocks, options)));
       break;
   }
   const UpdateStaging staging = plan_staging(rank.units, options, rank.placement);
@@ -114,8 +106,10 @@ MemoryPlan plan_memory(const PlanRequest& request) {
                      .nvme = {},
                      .device_limit = request.device_limit,
                      .host_limit = request.host_limit,
+                     .machine_limit = request.machine_limit,
                      .world_size = request.world_size,
-                     .stage = request.engine.stage};
+                     .stage = request.engine.stage,
+                     .device_is_host = request.device_is_host};
   for (const int r : planned_ranks(request.world_size)) {
     const RankPlan rank = plan_rank(request, r);
     MemoryPlan plan;
@@ -132,7 +126,8 @@ MemoryPlan plan_memory(const PlanRequest& request) {
 
 bool MemoryPlan::fits() const {
   return (device_limit == 0 || device.total() <= device_limit) &&
-         (host_limit == 0 || host.total() <= host_limit);
+         (host_limit == 0 || host.total() <= host_limit) &&
+         (machine_limit == 0 || machine_bytes() <= machine_limit);
 }
 
 }  // namespace headrace

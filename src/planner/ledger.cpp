@@ -41,8 +41,9 @@ std::string ledger_table(const MemoryPlan& plan) {
   }
   table += row("total", cell(plan.device.total()), cell(plan.host.total()), cell(plan.nvme.total()));
   table += row("limit", limit_cell(plan.device_limit), limit_cell(plan.host_limit), "");
-  table += row("", spare_cell(plan.device.total(), plan.device_limit),
-               spare_cell(plan.host.total(), plan.host_limit), "");
+  if (plan.device_limit + plan.host_limit > 0)
+    table += row("", spare_cell(plan.device.total(), plan.device_limit),
+                 spare_cell(plan.host.total(), plan.host_limit), "");
   if (plan.world_size > 1) {
     const auto n = static_cast<Bytes>(plan.world_size);
     table += row(fmt::format("all {} ranks", n), cell(plan.device.total() * n), cell(plan.host.total() * n),

@@ -9,7 +9,6 @@ namespace {
 std::unique_ptr<Device> make_device(const ResolvedOptions& options, Bytes memory_bytes) {
   if (options.device == DeviceKind::cuda) return make_cuda_device(memory_bytes);
   return make_cpu_device({.memory_bytes = memory_bytes,
-                          .touch_memory = true,
                           .compute_threads = options.threads,
                           .link_bytes_per_second = options.link_bytes_per_second});
 }

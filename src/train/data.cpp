@@ -98,6 +98,18 @@ void ByteCorpus::read(std::uint64_t offset, std::span<std::uint8_t> out) const {
   }
 }
 
+std::string ByteCorpus::fingerprint() const {
+  constexpr std::uint64_t pieces = 64, piece_bytes = 4096;
+  std::string sampled;
+  for (std::uint64_t p = 0; p < pieces; ++p) {
+    const std::uint64_t begin = total_bytes_ / pieces * p;
+    std::vector<std::uint8_t> piece(std::min(piece_bytes, total_bytes_ - begin));
+    read(begin, piece);
+    sampled.append(piece.begin(), piece.end());
+  }
+  return fmt::format("{} bytes {:016x}", total_bytes_, hash_bytes(sampled));
+}
+
 SampleWindows::SampleWindows(const ByteCorpus& corpus, std::uint64_t sequence, std::uint64_t seed)
     : key_(splitmix64(seed)) {
   if (corpus.size_bytes() < sequence + 1)

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -90,6 +89,12 @@ void largest_of_ranks(std::span<Bytes> values, Communicator& communicator, Devic
 
 MetricsFile::MetricsFile(const std::string& path) : path_(path) {
   if (path.empty()) return;
+  std::error_code absent;
+  // A pipe would stop the run until somebody reads it.
+  if (const auto kind = std::filesystem::status(path, absent).type();
+      kind == std::filesystem::file_type::fifo || kind == std::filesystem::file_type::socket)
+    throw UsageError(
+        fmt::format("--metrics: {} is a pipe; give a file, and follow it with `tail -f`.", path));
   file_.open(path, std::ios::app);
   if (!file_)
     throw UsageError(
@@ -149,6 +154,10 @@ void MetricsFile::write(const RunSummary& s) {
        {{"device", tags(s.planned.device)}, {"host", tags(s.planned.host)}, {"nvme", tags(s.planned.nvme)}}},
       {"peak_tiers", {{"device", tags(s.device_peak)}, {"host", tags(s.host_peak)}}}}
            .dump());
+}
+
+std::string format_loss(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "not finite";
 }
 
 std::string format_hash(std::uint64_t hash) {

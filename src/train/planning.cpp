@@ -13,7 +13,7 @@ namespace {
 constexpr Bytes mebibyte = Bytes{1} << 20;
 
 [[noreturn]] void refuse(const MemoryPlan& memory, const std::string& why, const std::string& change) {
-  throw DoesNotFit(fmt::format("the run does not fit: {}. {}\n{}", why, change, ledger_table(memory)));
+  throw DoesNotFit(fmt::format("the run does not fit: {}.\n{}{}", why, ledger_table(memory), change));
 }
 
 std::string over_limits(const MemoryPlan& memory) {
@@ -50,6 +50,18 @@ int planned_threads(const ResolvedOptions& options) {
   return std::max(1, available_cpus() / options.launch.size);
 }
 
+// The model is measured on a device of more memory than any machine has.
+TagBytes measured_memory(const ResolvedOptions& options, const ModelOptions& model_options, int threads) {
+  try {
+    return measure_model_memory(options.model, model_options, threads);
+  } catch (const DoesNotFit&) {
+    throw DoesNotFit(fmt::format(
+        "one micro-batch of {} x {} tokens needs more memory than any machine has. Give a smaller "
+        "--batch-size, with --accumulation for the rest.",
+        options.batch.micro, options.model_options.sequence));
+  }
+}
+
 }  // namespace
 
 RunPlan plan_run(const ResolvedOptions& options) {
@@ -58,18 +70,20 @@ RunPlan plan_run(const ResolvedOptions& options) {
   for (const UnitSpec& unit : plan.request.units)
     for (const ParameterSpec& parameter : unit.parameters) plan.parameters += parameter.numel();
   const int threads = planned_threads(options);
-  plan.request.model_memory = measure_model_memory(options.model, options.model_options, threads);
+  plan.request.model_memory = measured_memory(options, options.model_options, threads);
   if (!options.model_options.recompute) {
     ModelOptions recomputed = options.model_options;
     recomputed.recompute = true;
-    plan.request.model_memory_with_recompute = measure_model_memory(options.model, recomputed, threads);
+    plan.request.model_memory_with_recompute = measured_memory(options, recomputed, threads);
   }
   plan.request.hook_calls = record_hook_calls(options.model, options.model_options);
   plan.request.engine = options.engine;
   plan.request.world_size = options.launch.size;
   plan.request.device_limit = options.device_memory_bytes;
   plan.request.host_limit = options.host_memory_bytes;
+  plan.request.device_is_host = options.device == DeviceKind::cpu;
   plan.request.engine.swap_cache_bytes = swap_cache_bytes(options, plan.request);
+  plan.request.cache_is_spare = !options.swap_cache_bytes;
   plan.memory = plan_memory(plan.request);
   return plan;
 }
@@ -82,20 +96,15 @@ Bytes device_arena_bytes(const ResolvedOptions& options, const RunPlan& plan) {
 void require_fit(const ResolvedOptions& options, const RunPlan& plan) {
   if (!plan.memory.fits())
     refuse(plan.memory, over_limits(plan.memory), smallest_change_that_fits(plan.request));
-  // The CPU device's memory is host memory too, and the ranks of one host share it.
-  const bool device_is_host = options.device == DeviceKind::cpu;
-  const Bytes rank_bytes = plan.memory.host.total() + (device_is_host ? plan.memory.device.total() : 0);
-  const Bytes needed = rank_bytes * static_cast<Bytes>(options.launch.local_size);
+  const auto ranks = static_cast<Bytes>(options.launch.local_size);
   const Bytes available = available_host_memory();
-  if (needed <= available) return;
-  PlanRequest limited = plan.request;
-  const Bytes rank_share = available / static_cast<Bytes>(options.launch.local_size);
-  if (device_is_host && limited.device_limit == 0) limited.device_limit = rank_share / 2;
-  if (limited.host_limit == 0) limited.host_limit = rank_share / 2;
+  PlanRequest here = plan.request;
+  here.machine_limit = std::max<Bytes>(1, available / ranks);
+  if (plan_memory(here).fits()) return;
   refuse(plan.memory,
-         fmt::format("it needs {} of this machine's memory, {} of which are available", format_bytes(needed),
-                     format_bytes(available)),
-         smallest_change_that_fits(limited));
+         fmt::format("it needs {} of this machine's memory, {} of which are available",
+                     format_bytes(plan.memory.machine_bytes() * ranks), format_bytes(available)),
+         smallest_change_that_fits(here));
 }
 
 }  // namespace headrace

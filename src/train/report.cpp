@@ -56,23 +56,35 @@ std::string memory_line(std::string_view what, const TagBytes& peak_tags, Bytes 
 std::string loss_lines(const Session& session, const RunOutcome& outcome) {
   std::string text;
   if (outcome.last_loss)
-    text += fmt::format("  {:<18}{:.4f} nats a byte (first step of this run {:.4f})\n", "training loss",
-                        *outcome.last_loss, *outcome.first_loss);
+    text += fmt::format("  {:<18}{} nats a byte (first step of this run {})\n", "training loss",
+                        format_loss(*outcome.last_loss), format_loss(*outcome.first_loss));
   if (!session.inputs.held_out) return text;
   if (outcome.eval_loss)
-    text += fmt::format("  {:<18}{:.4f} nats a byte\n", "held-out loss", *outcome.eval_loss);
+    text += fmt::format("  {:<18}{} nats a byte\n", "held-out loss", format_loss(*outcome.eval_loss));
   const double entropy = unigram_entropy_nats(session.inputs.held_out->bytes);
   return text +
          fmt::format("  {:<18}{:.4f} nats a byte ({:.4f} bits): what byte frequencies alone would reach\n",
                      "unigram entropy", entropy, entropy / std::numbers::ln2);
 }
 
+std::string outcome_line(const Session& session, const RunOutcome& outcome, const RunSummary& summary) {
+  const std::uint64_t reached = session.state.iteration, wanted = session.options.steps;
+  const std::string size = format_count(summary.parameters);
+  if (outcome.steps == 0 && !outcome.stopped)
+    return fmt::format("nothing to do: the run is already at step {}, and --steps is {}; {} parameters\n",
+                       reached, wanted, size);
+  return fmt::format("{} after step {} of {}, {} parameters\n", outcome.stopped ? "stopped" : "finished",
+                     reached, wanted, size);
+}
+
 std::string swap_lines(const Session& session, const RunOutcome& outcome) {
   const ResolvedOptions& options = session.options;
   if (options.engine.optimizer_tier != Tier::nvme) return "";
-  std::string text =
-      fmt::format("  {:<18}{} read, {} written\n", "NVMe traffic", format_bytes(outcome.nvme_read_bytes),
-                  format_bytes(outcome.nvme_written_bytes));
+  std::string text;
+  if (outcome.steps > 0)
+    text += fmt::format("  {:<18}{} read, {} written, in {}\n", "NVMe traffic",
+                        format_bytes(outcome.nvme_read_bytes), format_bytes(outcome.nvme_written_bytes),
+                        plural(outcome.steps, "step"));
   text += fmt::format("  {:<18}{}, {} on disk", "swap store", options.swap_path,
                       format_bytes(disk_bytes_below(options.swap_path)));
   text += options.engine.durability == Durability::step
@@ -113,21 +125,19 @@ std::string start_report(const Session& session) {
   text += placement_line("gradients", placement.gradients, ranks, options.swap_path);
   text += placement_line("optimizer states", placement.optimizer, ranks, options.swap_path);
   text += "memory planned\n" + ledger_table(session.inputs.plan.memory);
-  if (options.resume_swap) text += fmt::format("continues after step {}\n", session.state.iteration);
-  text.pop_back();  // the log ends the line
+  text += options.resume_swap
+              ? fmt::format("reading the states from {} ...", options.swap_path)
+              : fmt::format("initialising {} parameters ...", format_count(session.inputs.plan.parameters));
   return text;
 }
 
 std::string end_report(const Session& session, const RunOutcome& outcome, const RunSummary& summary) {
   const ResolvedOptions& options = session.options;
   const MemoryPlan& planned = summary.planned;
-  std::string text =
-      fmt::format("{} after step {} of {}, {} parameters\n", outcome.stopped ? "stopped" : "finished",
-                  session.state.iteration, options.steps, format_count(summary.parameters));
-  text += loss_lines(session, outcome);
+  std::string text = outcome_line(session, outcome, summary) + loss_lines(session, outcome);
   if (outcome.skipped_steps > 0)
-    text +=
-        fmt::format("  {:<18}{}: their gradients were not finite\n", "skipped steps", outcome.skipped_steps);
+    text += fmt::format("  {:<18}{} of {}: their gradients were not finite, no weight was changed\n",
+                        "skipped steps", outcome.skipped_steps, outcome.steps);
   text += memory_line("device memory", summary.device_peak, planned.device.total(), planned.device_limit);
   text += memory_line("host memory", summary.host_peak, planned.host.total(), planned.host_limit);
   text += fmt::format("  {:<18}{} resident at most\n", "process", format_bytes(summary.peak_rss_bytes));

@@ -10,6 +10,8 @@
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
+#include "src/train/run_identity.h"
+#include "src/train/settings.h"
 
 namespace headrace {
 namespace {
@@ -32,7 +34,8 @@ void check_swap_path(const ResolvedOptions& options) {
         path));
   if (::access(path.c_str(), W_OK | X_OK) != 0)
     throw UsageError(fmt::format("--swap-path {} cannot be written: {}.", path, std::strerror(errno)));
-  if (options.resume_swap && !fs::exists(options.engine.swap_directory) && fs::exists(path + "/rank-00000"))
+  if (options.resume_swap && !fs::exists(options.engine.swap_directory) &&
+      fs::exists(rank_directory(path, 0)))
     throw UsageError(fmt::format(
         "--resume swap: {} was written by fewer ranks than the {} of this job. Resume with as many "
         "ranks as before; `headrace inspect {}` says how many.",
@@ -45,28 +48,20 @@ void check_swap_path(const ResolvedOptions& options) {
 }
 
 // Ranks with different options would wait for each other in different places (FIELD-CASES L1).
-void check_ranks_agree(const ResolvedOptions& options, Communicator& communicator, Device& device) {
+void check_ranks_agree(const ResolvedOptions& options, const std::string& run, Communicator& communicator,
+                       Device& device) {
   if (communicator.size() == 1) return;
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(communicator.size()));
-  hashes[static_cast<std::size_t>(communicator.rank())] =
-      state_key(options.effective_config, StateKind::master);
+  hashes[static_cast<std::size_t>(communicator.rank())] = hash_bytes(options.effective_config + run);
   const std::vector<Bytes> pieces(hashes.size(), sizeof(std::uint64_t));
   communicator.all_gather(hashes.data(), pieces, Traffic::control, "options of the ranks");
   device.synchronize();
   for (std::size_t r = 1; r < hashes.size(); ++r)
     if (hashes[r] != hashes[0])
       throw UsageError(fmt::format(
-          "rank {} was started with other options than rank 0. Start every rank with the same command; "
-          "--print-config shows what one sees.",
+          "rank {} was started with other options or other data than rank 0. Start every rank with the same "
+          "command on the same data; --print-config shows what one sees.",
           r));
-}
-
-// The seed gives the order of the data: another one would continue on other samples without a word.
-void check_seed(const ResolvedOptions& options, const TrainingState& state) {
-  if (state.rng_state != options.seed)
-    throw UsageError(
-        fmt::format("--resume swap: the run in {} was started with --seed {}, not {}. Give the same seed.",
-                    options.swap_path, state.rng_state, options.seed));
 }
 
 // Starting anew on a swap path ends the run that it holds.
@@ -81,6 +76,26 @@ void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
                       options.engine.swap_directory, commits.back().step));
   } catch (const Error&) {  // nothing whole is replaced
   }
+}
+
+// An earlier run of more ranks leaves stores that no run can continue once rank 0's is replaced.
+void remove_stores_of_further_ranks(const ResolvedOptions& options) {
+  if (options.swap_path.empty()) return;
+  for (int rank = options.launch.size;; ++rank) {
+    const std::string folder = rank_directory(options.swap_path, rank);
+    if (!fs::exists(folder + "/store.json")) return;
+    SwapStore::remove(folder);
+    log_info(fmt::format("removed the swap store {} of the earlier run: this run has {} rank{}", folder,
+                         options.launch.size, options.launch.size == 1 ? "" : "s"));
+  }
+}
+
+// The CPU device's memory is host memory: taken whole at the start, as a device has its memory, but not
+// before every rank has checked what is available.
+void take_arena(Device& device) {
+  if (!device.info().host_addressable) return;
+  device.fill_zero(Lane::compute, device.arena(), device.info().memory_capacity_bytes);
+  device.synchronize();
 }
 
 }  // namespace
@@ -99,9 +114,14 @@ RunInputs check_inputs(const ResolvedOptions& options) {
   return {std::move(training), std::move(held_out), std::move(plan)};
 }
 
-void Session::build() {
+void Session::open_backends() {
   backends = make_backends(options, device_arena_bytes(options, inputs.plan));
-  check_ranks_agree(options, *backends.communicator, *backends.device);
+  run = run_identity(options, inputs.training.bytes);
+  check_ranks_agree(options, run, *backends.communicator, *backends.device);
+  take_arena(*backends.device);
+}
+
+void Session::build() {
   engine = std::make_unique<Engine>(*backends.device, *backends.kernels, *backends.communicator,
                                     backends.io.get(), inputs.plan.request.engine);
   model = make_gpt2(options.model, options.model_options);
@@ -113,12 +133,16 @@ void Session::build() {
   for (UnitSpec& spec : model->unit_specs()) context.units.push_back(engine->add_unit(std::move(spec)));
   for (const UnitId unit : context.units) context.layouts.push_back(&engine->layout(unit));
   if (options.resume_swap) {
-    state = engine->resume();
-    check_seed(options, state);
+    state = engine->resume([&](const TrainingState& stored) {
+      const std::string differs = compare_runs(stored.run, run, options.swap_path);
+      if (!differs.empty() && rank() == 0) log_warning(differs);
+    });
+    state.run = run;
   } else {
     warn_of_replaced_run(options, backends.io.get());
-    engine->initialise();
-    state.rng_state = options.seed;
+    state = {.rng_state = options.seed, .run = run};
+    engine->initialise({}, state);
+    if (rank() == 0) remove_stores_of_further_ranks(options);
   }
   model->bind(std::move(context));
 }

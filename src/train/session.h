@@ -35,10 +35,13 @@ struct Session {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Model> model;
   TrainingState state;
+  std::string run;  // run_identity
 
   Session(const ResolvedOptions& options_in, RunInputs inputs_in)
       : options(options_in), inputs(std::move(inputs_in)) {}
-  // Backends, engine, model, parameters; continues from the swap store when asked to. Collective.
+  // Device, communicator and I/O engine; the ranks agree on what they run. Collective.
+  void open_backends();
+  // Engine, model, states: initialised, or continued from the swap store. Can take minutes. Collective.
   void build();
 
   int rank() const { return options.launch.rank; }

@@ -43,10 +43,13 @@ int run(Session& session) {
   const bool speaks = session.rank() == 0;
   MetricsFile metrics(speaks ? options.metrics_path : "");
   const StopSignals signals;
-  session.build();
-  if (!options.resume_swap)
-    metrics.start_over();  // not before the store is ours: another job may write there
+  session.open_backends();
   log_info(start_report(session));
+  session.build();
+  if (options.resume_swap)
+    log_info(fmt::format("continues after step {}", session.state.iteration));
+  else
+    metrics.start_over();  // not before the store is ours: another job may write there
   RunOutcome outcome;
   {
     Progress progress(Progress::style_for(options.quiet, session.rank()), options.steps,

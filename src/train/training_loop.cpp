@@ -1,27 +1,38 @@
 #include "src/train/training_loop.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
+
+#include "headrace/errors.h"
 
 namespace headrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Waits for the lanes, which use memory that is about to go; a failure was or will be thrown elsewhere.
-void drain(Device& device) noexcept {
-  try {
-    device.synchronize();
-  } catch (...) {
+// Waits for the lanes before memory that they use goes away; a failure was or will be thrown elsewhere.
+class LanesDrain {
+ public:
+  explicit LanesDrain(Device& device) : device_(device) {}
+  ~LanesDrain() {
+    try {
+      device_.synchronize();
+    } catch (...) {
+    }
   }
-}
+  LanesDrain(const LanesDrain&) = delete;
+  LanesDrain& operator=(const LanesDrain&) = delete;
+
+ private:
+  Device& device_;
+};
 
 // One optimizer step: forward and backward of every micro-batch, update, commit.
 class StepRunner {
  public:
-  explicit StepRunner(Session& session) : session_(session), losses_(session.options.batch.accumulation) {}
-  ~StepRunner() { drain(*session_.backends.device); }
-  StepRunner(const StepRunner&) = delete;
-  StepRunner& operator=(const StepRunner&) = delete;
+  explicit StepRunner(Session& session)
+      : session_(session), losses_(session.options.batch.accumulation), drain_(*session.backends.device) {}
   StepMetrics run(const StopSignals& signals);
 
  private:
@@ -31,6 +42,7 @@ class StepRunner {
   Session& session_;
   std::vector<std::vector<std::int32_t>> tokens_;  // alive until the lanes are idle
   std::vector<float> losses_;
+  LanesDrain drain_;  // the first to be destroyed
 };
 
 void StepRunner::forward_backward(std::uint64_t micro_batch) {
@@ -92,7 +104,21 @@ void note(RunOutcome& outcome, const StepMetrics& metrics) {
   if (metrics.eval_loss) outcome.eval_loss = metrics.eval_loss;
   outcome.nvme_read_bytes += metrics.ranks.nvme_read_bytes;
   outcome.nvme_written_bytes += metrics.ranks.nvme_written_bytes;
+  ++outcome.steps;
   outcome.skipped_steps += metrics.skipped ? 1 : 0;
+  outcome.skipped_in_a_row = metrics.skipped ? outcome.skipped_in_a_row + 1 : 0;
+}
+
+// A single batch can overflow; weights that have overflowed do so in every step to come.
+void refuse_endless_skipping(const RunOutcome& outcome, std::uint64_t step) {
+  constexpr std::uint64_t patience = 20;
+  if (outcome.skipped_in_a_row < patience) return;
+  throw Error(fmt::format(
+      "the gradient was not finite in the last {} steps, {} to {}: they were skipped, and the weights are "
+      "those "
+      "after step {}. The weights have most likely overflowed, and resuming would not mend them: start again "
+      "with a smaller --learning-rate, more --warmup-steps or a smaller --clip.",
+      patience, step - patience + 1, step, step - patience));
 }
 
 }  // namespace
@@ -108,6 +134,7 @@ double evaluate(Session& session) {
     const auto tokens =
         read_samples(corpus.bytes, corpus.windows, session.sequence(), first, batch.micro, windows);
     float loss = 0;
+    const LanesDrain drain(*session.backends.device);
     session.model->evaluate(tokens.data(), &loss);
     session.backends.device->synchronize();
     sum += loss;
@@ -130,6 +157,7 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
     note(outcome, metrics);
     metrics_file.write(metrics);
     progress.show(metrics);
+    refuse_endless_skipping(outcome, metrics.step);
   }
   return outcome;
 }

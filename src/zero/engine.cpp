@@ -157,17 +157,17 @@ std::uint64_t Engine::parameter_numel() const {
   return numel;
 }
 
-void Engine::initialise(const ValueSource& values) {
+void Engine::initialise(const ValueSource& values, const TrainingState& start) {
   impl_->allocate();
   impl_->states->create_swap();
   impl_->updater->refresh(
       [&](const OptimizerBlock& block, StateBlock state) { impl_->fill(block, state, values); });
   impl_->parameters->publish();
-  impl_->commit({.rng_state = impl_->context.options.seed});
+  impl_->commit(start);
   impl_->context.device.synchronize();
 }
 
-TrainingState Engine::resume() {
+TrainingState Engine::resume(const StateCheck& accept) {
   impl_->allocate();
   impl_->states->open_swap();
   const std::uint64_t step = impl_->common_commit();
@@ -183,6 +183,7 @@ TrainingState Engine::resume() {
                     "newest one of another rank. "
                     "The stores do not come from the same run.",
                     impl_->context.communicator.rank(), step));
+  if (accept) accept(state);
   swap.position_at(step);
   swap.release_superseded();
   impl_->updater->refresh({});

@@ -55,8 +55,12 @@ __attribute__((target("avx512f,avx512dq"))) std::uint64_t hash_avx512(std::uint6
 
 }  // namespace
 
+std::uint64_t hash_bytes(std::string_view bytes) {
+  return XXH64(bytes.data(), bytes.size(), 0);
+}
+
 std::uint64_t state_key(std::string_view parameter, StateKind kind) {
-  return XXH64(parameter.data(), parameter.size(), 0) ^ static_cast<std::uint64_t>(kind);
+  return hash_bytes(parameter) ^ static_cast<std::uint64_t>(kind);
 }
 
 std::uint64_t hash_values(std::uint64_t key, std::uint64_t first, std::span<const float> values) {

@@ -23,6 +23,13 @@ std::vector<bool> cached_blocks(const std::vector<OptimizerBlock>& blocks, const
   return cached;
 }
 
+Bytes bytes_of_chosen(const std::vector<OptimizerBlock>& blocks, const std::vector<bool>& chosen) {
+  Bytes total = 0;
+  for (std::size_t b = 0; b < blocks.size(); ++b)
+    if (chosen[b]) total += state_buffer_bytes(blocks[b].range.numel);
+  return total;
+}
+
 StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks)
     : context_(context),
       blocks_(std::move(blocks)),
@@ -58,10 +65,7 @@ void StateStore::allocate_resident() {
 
 void StateStore::allocate_cache() {
   const std::vector<bool> chosen = cached_blocks(blocks_, context_.options);
-  Bytes total = 0;
-  for (std::size_t b = 0; b < blocks_.size(); ++b)
-    if (chosen[b]) total += state_buffer_bytes(blocks_[b].range.numel);
-  host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, total);
+  host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, bytes_of_chosen(blocks_, chosen));
   context_.device.pin(host_.memory());
   std::byte* next = host_.data();
   for (std::size_t b = 0; b < blocks_.size(); ++b) {

@@ -30,6 +30,9 @@ Bytes state_buffer_bytes(std::uint64_t numel);
 // the update, so that the disk's work stays even too.
 std::vector<bool> cached_blocks(const std::vector<OptimizerBlock>& blocks, const EngineOptions& options);
 
+// Bytes of buffers for the chosen ones.
+Bytes bytes_of_chosen(const std::vector<OptimizerBlock>& blocks, const std::vector<bool>& chosen);
+
 // Names and sizes of this rank's blocks as the swap store keeps them, and the layout text that says what they
 // mean.
 std::vector<SwapBlock> swap_blocks(const std::vector<UnitPlan>& units,

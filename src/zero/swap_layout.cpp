@@ -48,7 +48,8 @@ std::string swap_layout(const std::vector<UnitPlan>& units, const std::vector<Op
 std::string encode_training_state(const TrainingState& state, std::uint64_t steps_applied) {
   return nlohmann::ordered_json{{"step", state.iteration},      {"data_position", state.data_position},
                                 {"rng_state", state.rng_state}, {"loss_scale", state.loss_scale},
-                                {"iteration", state.iteration}, {"steps_applied", steps_applied}}
+                                {"iteration", state.iteration}, {"steps_applied", steps_applied},
+                                {"run", state.run}}
       .dump();
 }
 
@@ -60,6 +61,7 @@ TrainingState decode_training_state(const std::string& text, std::uint64_t& step
     state.rng_state = json.at("rng_state").get<std::uint64_t>();
     state.iteration = json.at("iteration").get<std::uint64_t>();
     state.loss_scale = json.at("loss_scale").get<double>();
+    state.run = json.at("run").get<std::string>();
     steps_applied = json.at("steps_applied").get<std::uint64_t>();
     return state;
   } catch (const nlohmann::json::exception& error) {

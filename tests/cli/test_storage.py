@@ -36,8 +36,21 @@ class SwapPath(ProgramTest):
         first.terminate()
         self.assertEqual(first.wait(timeout=30), 143)
 
+    def test_inspect_notices_missing_and_short_files_without_reading_the_blocks(self):
+        self.succeeds("train", *TINY, *ON_NVME, "--steps", 1, "--quiet")
+        extents = self.folder / "swap" / "rank-00000" / "extents.bin"
+        os.truncate(extents, extents.stat().st_size - 1)
+        short = self.run_program("inspect", "swap")
+        self.assertEqual(short.returncode, 1)
+        self.assertIn("cut short", short.stdout)
+        extents.unlink()
+        missing = self.run_program("inspect", "swap")
+        self.assertEqual(missing.returncode, 1)
+        self.assertIn("extents.bin", missing.stdout)
+
     def test_flipped_byte_is_an_error_that_names_block_path_and_offset(self):
-        self.succeeds("train", *TINY, *ON_NVME, "--steps", 2, "--quiet")
+        flags = ["train", *TINY, *ON_NVME, "--schedule", "constant", "--quiet"]
+        self.succeeds(*flags, "--steps", 2)
         extents = self.folder / "swap" / "rank-00000" / "extents.bin"
         with open(extents, "r+b") as file:
             for offset in range(100, extents.stat().st_size, 1 << 20):  # both generations of every block
@@ -45,7 +58,7 @@ class SwapPath(ProgramTest):
                 byte = file.read(1)
                 file.seek(offset)
                 file.write(bytes([byte[0] ^ 1]))
-        self.refused("train", *TINY, *ON_NVME, "--steps", 4, "--resume", "swap", "--quiet", status=1,
+        self.refused(*flags, "--steps", 4, "--resume", "swap", status=1,
                      says=["swap block", "extents.bin", "offset"])
         report = self.run_program("inspect", "swap", "--verify")
         self.assertEqual(report.returncode, 1)

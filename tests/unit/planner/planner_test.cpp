@@ -1,5 +1,6 @@
 #include "headrace/planner.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "headrace/errors.h"
@@ -85,6 +86,35 @@ TEST(Advice, shrinks_one_buffer_where_one_is_enough) {
   request.device_limit = plan_memory(request).device.total() - 1;
   const std::string advice = smallest_change_that_fits(request);
   EXPECT_EQ(advice.rfind("It fits with --bucket 32768KiB, or", 0), 0u) << advice;
+}
+
+// The machine's memory is not the user's to raise, and the device's is part of it.
+TEST(Advice, for_a_machine_that_is_too_small_names_no_limit) {
+  PlanRequest request = bare_model(10'000'000, 0, 1);
+  request.machine_limit = 150_MiB;
+  EXPECT_FALSE(plan_memory(request).fits());
+  const std::string advice = smallest_change_that_fits(request);
+  EXPECT_NE(advice.find("--offload-optimizer nvme"), std::string::npos) << advice;
+  EXPECT_EQ(advice.find("-memory"), std::string::npos) << advice;
+  request.device_is_host = false;
+  EXPECT_TRUE(plan_memory(request).fits());
+}
+
+TEST(Advice, gives_up_a_cache_that_nobody_asked_for) {
+  PlanRequest request = bare_model(1'000'000, 3, 1);
+  for (int unit = 1; unit < 10; ++unit)
+    request.units.push_back(
+        {fmt::format("unit{}", unit), {{.name = fmt::format("w{}", unit), .shape = {1'000'000}}}});
+  request.engine.optimizer_tier = Tier::nvme;
+  const MemoryPlan bare = plan_memory(request);
+  request.device_limit = bare.device.total() - 10_MiB;  // the gradients have to go
+  request.host_limit = bare.host.total() + 40_MiB;
+  request.engine.swap_cache_bytes = 40_MiB;
+  const std::string kept = smallest_change_that_fits(request);
+  EXPECT_NE(kept.find("--swap-block"), std::string::npos) << kept;
+  request.cache_is_spare = true;
+  const std::string given_up = smallest_change_that_fits(request);
+  EXPECT_EQ(given_up.rfind("It fits with --offload-gradients cpu, or", 0), 0u) << given_up;
 }
 
 TEST(Advice, raises_the_limit_to_what_fits_exactly_when_nothing_else_helps) {

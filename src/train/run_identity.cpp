@@ -1,0 +1,80 @@
+#include "src/train/run_identity.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "headrace/errors.h"
+
+namespace headrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string schedule(const ScheduleOptions& options) {
+  constexpr const char* decays[] = {"constant", "linear", "cosine"};
+  constexpr const char* warmups[] = {"linear", "deepspeed_linear", "deepspeed_log"};
+  std::string text = fmt::format("{} {:.6g}", decays[static_cast<std::size_t>(options.decay)], options.peak);
+  if (options.decay != ScheduleOptions::Decay::constant)
+    text += fmt::format(" to {:.6g} in {} steps", options.floor, options.total_steps);
+  if (options.warmup_steps > 0)
+    text +=
+        fmt::format(", {} warm-up of {} steps from {:.6g}", warmups[static_cast<std::size_t>(options.warmup)],
+                    options.warmup_steps, options.start);
+  return text;
+}
+
+// The names are what a user would have to write to make the two equal.
+std::vector<std::string> differences(const Json& stored, const Json& current) {
+  std::vector<std::string> result;
+  for (const auto& [name, value] : current.items()) {
+    const Json before = stored.value(name, Json());
+    if (before != value) result.push_back(fmt::format("{} {} (was {})", name, value.dump(), before.dump()));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data) {
+  const AdamArguments& adam = options.engine.adam;
+  return Json{{"samples",
+               {{"--seed", options.seed},
+                {"--sequence-length", options.model_options.sequence},
+                {"--data", data.fingerprint()}}},
+              {"result",
+               {{"--batch-size", options.batch.micro},
+                {"--accumulation", options.batch.accumulation},
+                {"learning rate", schedule(options.schedule)},
+                {"--clip", options.engine.clip},
+                {"--weight-decay", adam.weight_decay},
+                {"--beta1", adam.beta1},
+                {"--beta2", adam.beta2},
+                {"--epsilon", adam.epsilon},
+                {"AdamW", adam.decoupled}}}}
+      .dump();
+}
+
+std::string compare_runs(const std::string& stored, const std::string& current,
+                         const std::string& swap_path) {
+  try {
+    const Json before = Json::parse(stored), now = Json::parse(current);
+    if (const auto samples = differences(before.at("samples"), now.at("samples")); !samples.empty())
+      throw UsageError(fmt::format(
+          "--resume swap: the run in {} reads other samples than this one: {}. Continue it with the "
+          "same seed, sequence length and data, or start a new run on another --swap-path.",
+          swap_path, fmt::join(samples, ", ")));
+    const auto result = differences(before.at("result"), now.at("result"));
+    if (result.empty()) return {};
+    return fmt::format("the run continues with other settings than before: {}.", fmt::join(result, ", "));
+  } catch (const Json::exception&) {
+    throw CorruptData(fmt::format(
+        "the commit in {} does not say which run it belongs to. It was written by another program "
+        "or is damaged; `headrace inspect {} --verify` tells.",
+        swap_path, swap_path));
+  }
+}
+
+}  // namespace headrace

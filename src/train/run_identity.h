@@ -1,0 +1,18 @@
+// What makes two runs the same run: stored with every commit, compared before a run is continued.
+#pragma once
+
+#include <string>
+
+#include "headrace/config.h"
+#include "headrace/data.h"
+
+namespace headrace {
+
+// JSON text. Paths are not in it: data and stores may be moved between a stop and the resume.
+std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data);
+
+// UsageError when `stored` and `current` would not read the same samples: the data position of one means
+// nothing to the other. Returns one sentence on what else differs, empty when nothing does.
+std::string compare_runs(const std::string& stored, const std::string& current, const std::string& swap_path);
+
+}  // namespace headrace

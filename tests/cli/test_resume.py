@@ -1,0 +1,85 @@
+"""What a run may be continued with, and what is left of an earlier run."""
+
+import re
+import shutil
+import unittest
+
+from program import ON_NVME, TINY, ProgramTest
+from test_ranks import MPIRUN, ranks
+
+
+class Continuation(ProgramTest):
+    def flags(self, *extra):
+        return ["train", *TINY, *ON_NVME, *extra]
+
+    def stored_hash(self):
+        return re.search(r"state hash +(\w{16})", self.succeeds("inspect", "swap", "--hash").stdout)[1]
+
+    def refused_and_unchanged(self, *flags, says):
+        before = self.stored_hash()
+        self.refused(*flags, says=says)
+        self.assertEqual(self.stored_hash(), before)
+
+    def test_other_samples_are_refused_and_the_store_is_unchanged(self):
+        self.succeeds(*self.flags("--steps", 2, "--quiet"))
+        self.write("other.txt", "".join(f"another line {i}\n" for i in range(900)))
+        resume = self.flags("--steps", 4, "--resume", "swap", "--quiet")
+        self.refused_and_unchanged(*resume, "--seed", 5, says=["--seed 5 (was 0)"])
+        short = [17 if flag == "16" else flag for flag in resume]
+        self.refused_and_unchanged(*short, says=["--sequence-length 17 (was 16)"])
+        other = ["other.txt" if flag == "data.txt" else flag for flag in resume]
+        self.refused_and_unchanged(*other, says=["--data"])
+
+    def test_a_changed_byte_of_the_data_is_noticed(self):
+        self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        text = (self.folder / "data.txt").read_text()
+        self.write("data.txt", "X" + text[1:])
+        self.refused(*self.flags("--steps", 2, "--resume", "swap", "--quiet"), says=["--data"])
+
+    def test_moved_data_and_a_moved_store_continue_without_a_word(self):
+        self.succeeds(*self.flags("--steps", 2, "--quiet"))
+        shutil.move(self.folder / "data.txt", self.folder / "moved.txt")
+        shutil.move(self.folder / "swap", self.folder / "moved")
+        moved = {"data.txt": "moved.txt", "swap": "moved"}
+        flags = [moved.get(flag, flag) for flag in self.flags("--steps", 2)]
+        result = self.succeeds(*flags, "--resume", "swap")
+        self.assertNotIn("other settings", result.stderr)
+
+    def test_other_settings_are_named_and_the_run_continues(self):
+        self.succeeds(*self.flags("--steps", 2, "--quiet"))
+        result = self.succeeds(*self.flags("--steps", 4, "--resume", "swap", "--accumulation", 2))
+        self.assertIn("--accumulation 2 (was 1)", result.stderr)
+        self.assertIn("finished after step 4", result.stdout)
+
+    def test_a_run_that_is_already_there_says_so(self):
+        self.succeeds(*self.flags("--steps", 3, "--quiet"))
+        result = self.succeeds(*self.flags("--steps", 2, "--resume", "swap"))
+        self.assertIn("nothing to do: the run is already at step 3, and --steps is 2", result.stdout)
+        self.assertNotIn("NVMe traffic", result.stdout)
+
+    @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
+    def test_a_run_of_fewer_ranks_leaves_nothing_of_the_earlier_ones(self):
+        self.succeeds(*self.flags("--steps", 1, "--quiet"), prefix=ranks(3))
+        self.assertEqual(len(list((self.folder / "swap").iterdir())), 3)
+        self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        self.assertEqual([path.name for path in (self.folder / "swap").iterdir()], ["rank-00000"])
+
+
+class NotFinite(ProgramTest):
+    OVERFLOWING = ["--learning-rate", "1e38", "--schedule", "constant", "--clip", 0]
+
+    def test_weights_that_overflow_end_the_run_with_advice(self):
+        result = self.run_program("train", *TINY, *self.OVERFLOWING, "--steps", 60)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("not finite in the last 20 steps", result.stderr)
+        self.assertIn("--learning-rate", result.stderr)
+
+    def test_no_number_is_printed_as_nan(self):
+        result = self.succeeds("train", *TINY, *self.OVERFLOWING, "--steps", 8, "--metrics", "m.jsonl")
+        self.assertNotIn("nan", result.stdout + result.stderr)
+        self.assertIn("not finite", result.stdout)
+        self.assertIsNone(self.metrics("m.jsonl")[-2]["loss"])
+
+
+if __name__ == "__main__":
+    unittest.main()
