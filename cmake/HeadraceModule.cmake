@@ -17,6 +17,20 @@ function(headrace_module name)
   target_link_libraries(headrace_${name} ${kind} ${arg_DEPENDS} ${arg_PUBLIC} Threads::Threads)
 endfunction()
 
+# headrace_discover(PROGRAM TIMEOUT seconds LABELS labels...)
+# Each test of a GoogleTest program is a ctest entry, named as --gtest_filter takes it. What the thread sanitizer runs, its
+# preset builds.
+add_custom_target(tsan_programs)
+include(GoogleTest)
+function(headrace_discover program)
+  cmake_parse_arguments(arg "" "TIMEOUT" "LABELS" ${ARGN})
+  gtest_discover_tests(${program} TEST_PREFIX "${program}." NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if("tsan" IN_LIST arg_LABELS)
+    add_dependencies(tsan_programs ${program})
+  endif()
+endfunction()
+
 # headrace_tests(NAME DIRECTORY dir LINK libs... [LABELS labels...])
 # One GoogleTest program of every *_test.cpp in `dir`; each test is its own ctest entry.
 function(headrace_tests name)
@@ -31,7 +45,5 @@ function(headrace_tests name)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE headrace_flags ${arg_LINK} GTest::gtest GTest::gtest_main GTest::gmock)
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}" "${CMAKE_SOURCE_DIR}/tests")
-  include(GoogleTest)
-  gtest_discover_tests(${name} TEST_PREFIX "${name}." PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-                       DISCOVERY_TIMEOUT 60)
+  headrace_discover(${name} TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS})
 endfunction()

@@ -10,7 +10,6 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 find_program(HEADRACE_CCACHE ccache)
 if(HEADRACE_CCACHE)
-  # No CCACHE_BASEDIR: it makes __FILE__ relative, and tests find their data by it.
   set(CMAKE_CXX_COMPILER_LAUNCHER "${HEADRACE_CCACHE}")
 endif()
 
@@ -20,8 +19,9 @@ add_library(headrace_flags INTERFACE)
 target_compile_options(headrace_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
                                                 -ffp-contract=off -fno-math-errno)
 if(HEADRACE_SANITIZE)
+  # -O1 -g1: a finding needs its lines and no variables; -O2 -g takes 2.5 times as long to compile.
   target_compile_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE} -fno-omit-frame-pointer
-                                                  -fno-sanitize-recover=all)
+                                                  -fno-sanitize-recover=all -O1 -g1)
   target_link_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE})
   if(HEADRACE_SANITIZE MATCHES "thread")
     target_compile_options(headrace_flags INTERFACE -Wno-tsan)

@@ -3,16 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <thread>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "contract/communicator_under_test.h"
 #include "headrace/device.h"
 #include "headrace/errors.h"
+#include "tests/support/bounded_wait.h"
 
 namespace headrace {
 namespace {
@@ -119,7 +119,13 @@ TEST_F(CommunicatorContract, all_to_all_delivers_uneven_and_empty_pieces_and_cop
 template <class T>
 class CommunicatorSums : public CommunicatorContract {};
 using SumTypes = testing::Types<float, double, std::uint64_t>;
-TYPED_TEST_SUITE(CommunicatorSums, SumTypes);
+struct SumTypeName {
+  template <class T>
+  static std::string GetName(int) {
+    return std::is_same_v<T, float> ? "f32" : std::is_same_v<T, double> ? "f64" : "u64";
+  }
+};
+TYPED_TEST_SUITE(CommunicatorSums, SumTypes, SumTypeName);
 
 // Short ones, borders of the slices, and longer than a chunk.
 TYPED_TEST(CommunicatorSums, all_reduce_has_the_bits_of_a_serial_sum_in_rank_order) {
@@ -169,17 +175,16 @@ TEST_F(CommunicatorContract, operations_run_in_lane_order_with_other_work) {
 }
 
 TEST_F(CommunicatorContract, calls_do_not_block_the_caller) {
-  std::atomic<bool> released{false};
-  device->enqueue(Lane::communicate, "block", [&] {
-    while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  });
+  test::Gate gate;
+  device->enqueue(Lane::communicate, "hold", [&] { gate.hold(); });
   std::vector<Bytes> pieces(size(), 8);
   std::vector<std::byte> buffer(8 * size());
   double sum = 1;
   comm->all_gather(buffer.data(), pieces, Traffic::all_gather, "h.2");
   comm->all_reduce(std::span(&sum, 1), Traffic::control, "one");
   comm->broadcast(buffer.data(), 8, 0, Traffic::control, "zero");
-  released = true;
+  EXPECT_FALSE(gate.timed_out()) << "a call waited for its lane";
+  gate.open();
   finish();
   EXPECT_EQ(sum, static_cast<double>(size()));
 }

@@ -14,6 +14,7 @@
 
 #include "headrace/device.h"
 #include "headrace/errors.h"
+#include "tests/support/bounded_wait.h"
 
 namespace headrace {
 namespace {
@@ -94,13 +95,13 @@ TEST_P(DeviceContract, work_of_one_lane_runs_in_order) {
 }
 
 TEST_P(DeviceContract, lanes_do_not_wait_for_each_other_without_an_event) {
-  std::atomic<bool> released{false};
-  device->enqueue(Lane::upload, "block", [&] {
-    while (!released) std::this_thread::yield();
-  });
-  for (const Lane lane : {Lane::compute, Lane::download, Lane::communicate})
-    device->host_wait(device->record(lane));  // would hang
-  released = true;
+  test::Gate gate;
+  device->enqueue(Lane::upload, "hold", [&] { gate.hold(); });
+  for (const Lane lane : {Lane::compute, Lane::download, Lane::communicate}) {
+    device->host_wait(device->record(lane));
+    EXPECT_FALSE(gate.timed_out()) << name_of(lane) << " waited for upload";
+  }
+  gate.open();
   device->synchronize();
 }
 
@@ -121,15 +122,14 @@ TEST_P(DeviceContract, a_wait_orders_every_pair_of_lanes) {
 
 TEST_P(DeviceContract, an_event_covers_all_work_before_it_and_none_after) {
   std::atomic<int> done{0};
-  std::atomic<bool> released{false};
+  test::Gate gate;
   for (int i = 0; i < 10; ++i) device->enqueue(Lane::compute, "count", [&] { ++done; });
   const Event event = device->record(Lane::compute);
-  device->enqueue(Lane::compute, "block", [&] {
-    while (!released) std::this_thread::yield();
-  });
+  device->enqueue(Lane::compute, "hold", [&] { gate.hold(); });
   device->host_wait(event);
   EXPECT_EQ(done, 10);
-  released = true;
+  EXPECT_FALSE(gate.timed_out()) << "the event waited for work after it";
+  gate.open();
   device->synchronize();
 }
 
@@ -145,11 +145,8 @@ TEST_P(DeviceContract, default_and_long_past_events_are_reached) {
 }
 
 TEST_P(DeviceContract, host_calls_do_not_block_while_lanes_are_busy) {
-  std::atomic<bool> released{false};
-  for (const Lane lane : lanes)
-    device->enqueue(lane, "block", [&] {
-      while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    });
+  test::Gate gate;
+  for (const Lane lane : lanes) device->enqueue(lane, "hold", [&] { gate.hold(); });
   std::vector<std::byte> host(100);
   for (const Lane lane : lanes) {
     std::byte* own = device->arena() + 128 * static_cast<std::size_t>(lane);  // lanes are not ordered
@@ -157,7 +154,8 @@ TEST_P(DeviceContract, host_calls_do_not_block_while_lanes_are_busy) {
     device->fill_zero(lane, own, 100);
     device->wait(lane, device->record(lane));
   }
-  released = true;  // reached only when none of these waited
+  EXPECT_FALSE(gate.timed_out()) << "a call waited for its lane";
+  gate.open();
   device->synchronize();
 }
 

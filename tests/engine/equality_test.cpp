@@ -32,6 +32,15 @@ struct Case {
   int accumulation;
 };
 
+std::string name_of(const Case& param) {
+  return fmt::format("ranks_{}_{}_accumulation_{}", param.world_size, headrace::name_of(param.dtype),
+                     param.accumulation);
+}
+
+void PrintTo(const Case& param, std::ostream* out) {
+  *out << name_of(param);
+}
+
 class Equality : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Equality, every_stage_and_tier_gives_the_bits_of_the_unsharded_computation) {
@@ -68,10 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, Equality,
                          ::testing::Values(Case{1, DType::bf16, 1}, Case{1, DType::f32, 3},
                                            Case{2, DType::bf16, 3}, Case{3, DType::bf16, 1},
                                            Case{3, DType::f32, 1}, Case{4, DType::bf16, 3}),
-                         [](const auto& instance) {
-                           return fmt::format("ranks_{}_{}_accumulation_{}", instance.param.world_size,
-                                              name_of(instance.param.dtype), instance.param.accumulation);
-                         });
+                         [](const auto& instance) { return name_of(instance.param); });
 
 TEST(StateHash, one_flipped_bit_of_an_initial_value_changes_the_hash) {
   std::uint64_t hashes[2];

@@ -143,7 +143,8 @@ TEST_P(PlanAgainstReality, planned_communication_is_the_formula_of_the_paper) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, PlanAgainstReality, ::testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, PlanAgainstReality, ::testing::Values(1, 2, 3, 4),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace headrace::testing

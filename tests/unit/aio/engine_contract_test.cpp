@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/bounded_wait.h"
 #include "tests/support/delaying_io_engine.h"
 #include "tests/support/fault_io_engine.h"
 #include "tests/unit/aio/io_fixture.h"
@@ -23,6 +24,10 @@ struct Implementation {
   std::unique_ptr<IoEngine> (*make)(const IoEngineOptions&);
   bool wraps = false;
 };
+
+void PrintTo(const Implementation& implementation, std::ostream* out) {
+  *out << implementation.name;
+}
 
 std::unique_ptr<IoEngine> make_wrapped(const IoEngineOptions& options) {
   return make_fault_engine(make_uring_engine(options), std::make_shared<FaultPlan>());
@@ -318,7 +323,11 @@ TEST_P(IoEngineContract, a_signal_every_millisecond_disturbs_nothing) {
   {
     const auto engine = make({.queue_depth = 4, .request_bytes = 64_KiB});
     const IoFile file = create("data");
-    for (std::uint64_t i = 0; alarms < 100; ++i) expect_round_trip(*engine, file, i % 8 * 1_MiB, 1_MiB);
+    std::uint64_t i = 0;
+    EXPECT_TRUE(test::eventually([&] {
+      expect_round_trip(*engine, file, i++ % 8 * 1_MiB, 1_MiB);
+      return alarms >= 100;
+    }));
   }
   setitimer(ITIMER_REAL, &never, nullptr);
   sigaction(SIGALRM, &old_action, nullptr);

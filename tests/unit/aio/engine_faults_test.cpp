@@ -20,6 +20,10 @@ struct Hooked {
   std::unique_ptr<IoEngine> (*make)(const IoEngineOptions&, aio::RequestHook);
 };
 
+void PrintTo(const Hooked& hooked, std::ostream* out) {
+  *out << hooked.name;
+}
+
 class EngineFaults : public ::testing::TestWithParam<Hooked> {
  protected:
   std::unique_ptr<IoEngine> make() const {

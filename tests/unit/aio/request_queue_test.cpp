@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <thread>
+
+#include "tests/support/bounded_wait.h"
 
 namespace headrace::aio {
 namespace {
@@ -58,12 +62,17 @@ TEST(RequestQueue, a_resumed_operation_goes_before_younger_ones) {
 TEST(RequestQueue, close_releases_waiting_workers_after_the_last_request) {
   RequestQueue queue;
   queue.add(operation(IoDirection::write));
-  queue.close();
-  std::thread worker([&] {
-    EXPECT_TRUE(queue.wait_next());
-    EXPECT_FALSE(queue.wait_next());
+  std::atomic<int> served{0};
+  std::atomic<bool> released{false};
+  std::jthread worker([&] {
+    while (queue.wait_next()) ++served;
+    released = true;
   });
-  worker.join();
+  EXPECT_TRUE(test::eventually([&] { return served == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // by now it waits
+  EXPECT_FALSE(released);
+  queue.close();
+  EXPECT_TRUE(test::eventually([&] { return released.load(); }));
 }
 
 }  // namespace

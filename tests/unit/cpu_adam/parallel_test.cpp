@@ -11,7 +11,7 @@ class AdamParallel : public testing::TestWithParam<int> {
   void SetUp() override { set_cpu_threads(GetParam()); }
   void TearDown() override { set_cpu_threads(0); }
 };
-INSTANTIATE_TEST_SUITE_P(Threads, AdamParallel, testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Threads, AdamParallel, testing::Values(1, 2, 3), testing::PrintToStringParamName());
 
 TEST_P(AdamParallel, update_has_the_bits_of_one_thread) {
   const AdamArguments arguments = {.weight_decay = 0.01, .step = 3};

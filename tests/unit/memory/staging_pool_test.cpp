@@ -9,6 +9,7 @@
 
 #include "headrace/errors.h"
 #include "headrace/memory.h"
+#include "tests/support/bounded_wait.h"
 
 namespace headrace {
 namespace {
@@ -61,8 +62,7 @@ TEST(StagingPool, acquire_blocks_until_another_thread_gives_back) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(got);
   held.reset();
-  waiter.join();
-  EXPECT_TRUE(got);
+  EXPECT_TRUE(test::eventually([&] { return got.load(); }));
 }
 
 TEST(StagingPool, the_high_water_mark_counts_buffers_out_at_one_time) {

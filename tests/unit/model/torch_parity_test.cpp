@@ -15,8 +15,8 @@
 namespace headrace::testing {
 namespace {
 
-const std::filesystem::path folder = std::filesystem::path(__FILE__).parent_path();
-const std::filesystem::path script = folder.parent_path().parent_path() / "python" / "gpt2_reference.py";
+const std::filesystem::path tests_folder = HEADRACE_TESTS_FOLDER;
+const std::filesystem::path script = tests_folder / "python" / "gpt2_reference.py";
 constexpr double tolerance = 1e-4;
 
 // What a command prints; empty when it fails.
@@ -30,7 +30,7 @@ std::string output_of(const std::string& command) {
 }
 
 nlohmann::json stored_figures() {
-  std::ifstream file(folder / "gpt2_reference.json");
+  std::ifstream file(tests_folder / "unit" / "model" / "gpt2_reference.json");
   return nlohmann::json::parse(file);
 }
 

@@ -28,7 +28,7 @@ class SwapCreateTest : public OnBothEngines {
     });
   }
 };
-INSTANTIATE_TEST_SUITE_P(Engines, SwapCreateTest, ::testing::Values("threads", "io_uring"));
+INSTANTIATE_TEST_SUITE_P(Engines, SwapCreateTest, both_engines, engine_test_name);
 
 // A small file system of its own, gone with the object.
 class TemporaryMount {

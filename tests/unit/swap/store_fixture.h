@@ -175,5 +175,9 @@ class OnBothEngines : public ::testing::TestWithParam<const char*> {
  private:
   std::unique_ptr<IoEngine> engine_;
 };
+inline const auto both_engines = ::testing::Values("threads", "io_uring");
+inline std::string engine_test_name(const ::testing::TestParamInfo<const char*>& info) {
+  return info.param;
+}
 
 }  // namespace headrace::testing

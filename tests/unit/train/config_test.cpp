@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -156,7 +157,12 @@ INSTANTIATE_TEST_SUITE_P(
                     "zero_optimization.offload_optimizer.buffer_count", "optimizer.params.lr",
                     "optimizer.params.eps", "optimizer.params.weight_decay", "headrace.learning_rate",
                     "headrace.steps", "headrace.device_memory", "headrace.swap_block", "headrace.seed",
-                    "headrace.timeout", "headrace.beta1"));
+                    "headrace.timeout", "headrace.beta1"),
+    [](const auto& tested) {
+      std::string name = tested.param;
+      std::replace(name.begin(), name.end(), '.', '_');
+      return name;
+    });
 
 TEST(Config, numbers_in_strings_and_in_scientific_notation_are_read) {
   const auto options =
