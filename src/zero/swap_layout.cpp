@@ -46,9 +46,12 @@ std::string swap_layout(const std::vector<UnitPlan>& units, const std::vector<Op
 }
 
 std::string encode_training_state(const TrainingState& state, std::uint64_t steps_applied) {
-  return nlohmann::ordered_json{{"step", state.iteration},      {"data_position", state.data_position},
-                                {"rng_state", state.rng_state}, {"loss_scale", state.loss_scale},
-                                {"iteration", state.iteration}, {"steps_applied", steps_applied},
+  return nlohmann::ordered_json{{"step", state.iteration},
+                                {"data_position", state.data_position},
+                                {"rng_state", state.rng_state},
+                                {"loss_scale", state.loss_scale},
+                                {"iteration", state.iteration},
+                                {"steps_applied", steps_applied},
                                 {"run", state.run}}
       .dump();
 }

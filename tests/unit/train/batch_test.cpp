@@ -50,8 +50,10 @@ TEST(Batch, a_contradiction_names_all_numbers_and_where_the_world_size_came_from
 }
 
 TEST(Batch, an_indivisible_batch_is_refused_with_the_numbers) {
-  EXPECT_THAT(refusal(10, 0, 0, 4), HasSubstr("10 sequences cannot be divided by accumulation x world size = 4"));
-  EXPECT_THAT(refusal(10, 4, 0, 1), HasSubstr("10 sequences cannot be divided by micro-batch x world size = 4"));
+  EXPECT_THAT(refusal(10, 0, 0, 4),
+              HasSubstr("10 sequences cannot be divided by accumulation x world size = 4"));
+  EXPECT_THAT(refusal(10, 4, 0, 1),
+              HasSubstr("10 sequences cannot be divided by micro-batch x world size = 4"));
 }
 
 TEST(Batch, a_product_beyond_the_type_is_refused_and_does_not_wrap) {
