@@ -24,6 +24,19 @@ enum class Traffic : std::uint8_t { all_gather, reduce_scatter, all_reduce, cont
 
 struct TrafficCounters {
   Bytes all_gather_bytes = 0, reduce_scatter_bytes = 0, all_reduce_bytes = 0, control_bytes = 0;
+  Bytes& operator[](Traffic traffic) {
+    switch (traffic) {
+      case Traffic::all_gather:
+        return all_gather_bytes;
+      case Traffic::reduce_scatter:
+        return reduce_scatter_bytes;
+      case Traffic::all_reduce:
+        return all_reduce_bytes;
+      case Traffic::control:
+        break;
+    }
+    return control_bytes;
+  }
 };
 
 class Communicator {

@@ -67,7 +67,7 @@ class ThreadCommunicator final : public Communicator {
   int size() const override { return hub_->size(); }
 
   void all_gather(void* buffer, std::span<const Bytes> pieces, Traffic traffic, std::string_view) override {
-    count(traffic, pieces[static_cast<std::size_t>(rank_)] * static_cast<Bytes>(size() - 1));
+    counters_[traffic] += pieces[static_cast<std::size_t>(rank_)] * static_cast<Bytes>(size() - 1);
     run([this, buffer, pieces = std::vector<Bytes>(pieces.begin(), pieces.end())] {
       const auto all = hub_->enter(rank_, buffer);
       Bytes offset = 0;
@@ -84,7 +84,7 @@ class ThreadCommunicator final : public Communicator {
   void all_to_all(std::span<const Piece> send, std::span<const Piece> receive, Traffic traffic,
                   std::string_view) override {
     for (std::size_t r = 0; r < send.size(); ++r)
-      if (static_cast<int>(r) != rank_) count(traffic, send[r].bytes);
+      if (static_cast<int>(r) != rank_) counters_[traffic] += send[r].bytes;
     run([this, sends = std::vector<Piece>(send.begin(), send.end()),
          receives = std::vector<Piece>(receive.begin(), receive.end())] {
       const auto all = hub_->enter(rank_, &sends);
@@ -110,7 +110,7 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void broadcast(void* buffer, Bytes bytes, int root, Traffic traffic, std::string_view) override {
-    if (rank_ == root) count(traffic, bytes * static_cast<Bytes>(size() - 1));
+    if (rank_ == root) counters_[traffic] += bytes * static_cast<Bytes>(size() - 1);
     run([this, buffer, bytes, root] {
       const auto all = hub_->enter(rank_, buffer);
       if (rank_ != root) std::memcpy(buffer, all[static_cast<std::size_t>(root)], bytes);
@@ -135,7 +135,7 @@ class ThreadCommunicator final : public Communicator {
 
   template <class T>
   void reduce(std::span<T> values, Traffic traffic) {
-    count(traffic, values.size_bytes() * static_cast<Bytes>(size() - 1));
+    counters_[traffic] += values.size_bytes() * static_cast<Bytes>(size() - 1);
     run([this, values] {
       const std::vector<T> mine(values.begin(), values.end());
       const auto all = hub_->enter(rank_, mine.data());
@@ -145,23 +145,6 @@ class ThreadCommunicator final : public Communicator {
       }
       hub_->leave();
     });
-  }
-
-  void count(Traffic traffic, Bytes bytes) {
-    switch (traffic) {
-      case Traffic::all_gather:
-        counters_.all_gather_bytes += bytes;
-        break;
-      case Traffic::reduce_scatter:
-        counters_.reduce_scatter_bytes += bytes;
-        break;
-      case Traffic::all_reduce:
-        counters_.all_reduce_bytes += bytes;
-        break;
-      case Traffic::control:
-        counters_.control_bytes += bytes;
-        break;
-    }
   }
 
   std::shared_ptr<ThreadHub> hub_;

@@ -73,7 +73,7 @@ template <class T>
 void MpiCommunicator::sum_in_rank_order(std::span<T> values, Traffic traffic, std::string_view label) {
   const auto self = static_cast<std::size_t>(rank()), ranks = static_cast<std::size_t>(size());
   if (values.size_bytes() <= short_vector_bytes) {
-    count(traffic, values.size_bytes() * (ranks - 1));
+    counters_[traffic] += values.size_bytes() * (ranks - 1);
     enqueue("all_reduce", label,
             [this, values](const Operation& operation) { sum_gathered(values, operation); });
     return;
@@ -81,7 +81,7 @@ void MpiCommunicator::sum_in_rank_order(std::span<T> values, Traffic traffic, st
   for (std::size_t first = 0; first < values.size(); first += chunk_bytes / sizeof(T)) {
     const auto chunk = values.subspan(first, std::min(values.size() - first, chunk_bytes / sizeof(T)));
     const std::size_t own = Slice(chunk.size(), self, ranks).count;
-    count(traffic, (chunk.size() - own + own * (ranks - 1)) * sizeof(T));
+    counters_[traffic] += (chunk.size() - own + own * (ranks - 1)) * sizeof(T);
     enqueue("all_reduce", label, [this, chunk](const Operation& operation) { sum_sliced(chunk, operation); });
   }
 }

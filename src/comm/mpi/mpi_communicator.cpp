@@ -39,7 +39,7 @@ void MpiCommunicator::all_gather(void* buffer, std::span<const Bytes> piece_byte
                                  std::string_view label) {
   const auto self = static_cast<std::size_t>(rank()), ranks = static_cast<std::size_t>(size());
   HEADRACE_CHECK(piece_bytes.size() == ranks, "{} pieces, {} ranks", piece_bytes.size(), ranks);
-  count(traffic, piece_bytes[self] * (ranks - 1));
+  counters_[traffic] += piece_bytes[self] * (ranks - 1);
   std::vector<Piece> pieces;
   for (auto* next = static_cast<std::byte*>(buffer); const Bytes bytes : piece_bytes) {
     pieces.push_back({next, bytes});
@@ -58,7 +58,7 @@ void MpiCommunicator::all_to_all(std::span<const Piece> send, std::span<const Pi
   HEADRACE_CHECK(send[self].bytes == receive[self].bytes, "own piece of {} and {} bytes", send[self].bytes,
                  receive[self].bytes);
   for (std::size_t r = 0; r < ranks; ++r)
-    if (r != self) count(traffic, send[r].bytes);
+    if (r != self) counters_[traffic] += send[r].bytes;
   enqueue("all_to_all", label,
           [this, self, sends = std::vector<Piece>(send.begin(), send.end()),
            receives = std::vector<Piece>(receive.begin(), receive.end())](const Operation& operation) {
@@ -73,7 +73,7 @@ void MpiCommunicator::broadcast(void* buffer, Bytes bytes, int root, Traffic tra
   const auto ranks = static_cast<std::size_t>(size());
   HEADRACE_CHECK(root >= 0 && root < size(), "broadcast from rank {} of {}", root, size());
   const bool sends = rank() == root;
-  if (sends) count(traffic, bytes * (ranks - 1));
+  if (sends) counters_[traffic] += bytes * (ranks - 1);
   enqueue("broadcast", label, [this, ranks, sends, buffer, bytes, root](const Operation& operation) {
     std::vector<Piece> send(ranks, sends ? Piece{buffer, bytes} : Piece{}), receive(ranks);
     if (!sends) receive[static_cast<std::size_t>(root)] = {buffer, bytes};
@@ -125,23 +125,6 @@ void MpiCommunicator::wait_for_all_ranks(const Operation& operation) const {
   MPI_Status status;
   check_mpi(MPI_Ibarrier(group_.comm, &request), "MPI_Ibarrier");
   wait_for({&request, 1}, {&status, 1}, operation);
-}
-
-void MpiCommunicator::count(Traffic traffic, Bytes bytes) {
-  switch (traffic) {
-    case Traffic::all_gather:
-      counters_.all_gather_bytes += bytes;
-      break;
-    case Traffic::reduce_scatter:
-      counters_.reduce_scatter_bytes += bytes;
-      break;
-    case Traffic::all_reduce:
-      counters_.all_reduce_bytes += bytes;
-      break;
-    case Traffic::control:
-      counters_.control_bytes += bytes;
-      break;
-  }
 }
 
 // The module's only entry (mpi_module.cpp looks it up by name).

@@ -49,7 +49,6 @@ class MpiCommunicator final : public Communicator {
   void exchange(std::span<const Piece> send, std::span<const Piece> receive,
                 const Operation& operation) const;
   void wait_for_all_ranks(const Operation& operation) const;
-  void count(Traffic traffic, Bytes bytes);
 
   template <class T>
   void sum_in_rank_order(std::span<T> values, Traffic traffic, std::string_view label);
