@@ -19,6 +19,12 @@ std::string_view name_of(Durability durability) {
   return durability == Durability::step ? "step" : "none";
 }
 
+[[noreturn]] void refuse_damaged(const std::string& path, std::string_view why) {
+  throw CorruptData(fmt::format(
+      "{} is damaged: {}. Restore the file, or start a new run: this store cannot be used without it.", path,
+      why));
+}
+
 Description parse(const json& object) {
   Description description;
   const auto id = object.at("store_id").get<std::string>();
@@ -42,16 +48,21 @@ std::string short_text(const json& value) {
   return text.size() <= 40 ? text : text.substr(0, 37) + "...";
 }
 
-// Collects the first leaves where two JSON values differ.
+// Collects the first leaves where two JSON values differ: of an object its plain members first, for those say
+// why ("world_size") where the nested ones say what follows from it.
 void collect_differences(const json& stored, const json& wanted, const std::string& where,
                          std::vector<std::string>& out) {
   if (out.size() >= differences_shown || stored == wanted) return;
   const auto child = [&](const std::string& key) { return where.empty() ? key : where + "." + key; };
   if (stored.is_object() && wanted.is_object()) {
-    for (const auto& [key, value] : stored.items())
-      collect_differences(value, wanted.value(key, json()), child(key), out);
-    for (const auto& [key, value] : wanted.items())
-      if (!stored.contains(key)) collect_differences(json(), value, child(key), out);
+    for (const bool nested : {false, true}) {
+      for (const auto& [key, value] : stored.items())
+        if (value.is_structured() == nested)
+          collect_differences(value, wanted.value(key, json()), child(key), out);
+      for (const auto& [key, value] : wanted.items())
+        if (value.is_structured() == nested && !stored.contains(key))
+          collect_differences(json(), value, child(key), out);
+    }
   } else if (stored.is_array() && wanted.is_array() && stored.size() == wanted.size()) {
     for (std::size_t i = 0; i < stored.size(); ++i)
       collect_differences(stored[i], wanted[i], fmt::format("{}[{}]", where, i), out);
@@ -97,10 +108,10 @@ Description read_description(const std::string& directory) {
       throw UsageError(fmt::format("{} has format version {}; this program reads version {}.", path, format,
                                    format_version));
     return parse(object);
-  } catch (const json::exception& error) {
-    throw CorruptData(fmt::format("{} is damaged: {}", path, error.what()));
+  } catch (const json::exception&) {
+    refuse_damaged(path, "it is not the JSON that was written");
   } catch (const std::invalid_argument& error) {
-    throw CorruptData(fmt::format("{} is damaged: {}", path, error.what()));
+    refuse_damaged(path, error.what());
   }
 }
 

@@ -59,8 +59,8 @@ EngineLayout parse_engine_layout(const std::string& text) {
     for (const json& unit : object.at("units")) layout.units.push_back(parse_unit(unit, layout.parameters));
     for (const json& block : object.at("blocks")) layout.blocks.push_back(parse_block(block, layout.units));
     return layout;
-  } catch (const json::exception& error) {
-    throw CorruptData(fmt::format("the layout is not one that the engine writes: {}", error.what()));
+  } catch (const json::exception&) {
+    throw CorruptData("the layout in store.json is not one that this version's engine writes");
   }
 }
 
@@ -69,8 +69,8 @@ CommitState parse_commit_state(const std::string& text) {
     const json object = json::parse(text);
     return {object.at("data_position").get<std::uint64_t>(), object.at("rng_state").get<std::uint64_t>(),
             object.at("steps_applied").get<std::uint64_t>(), object.at("loss_scale").get<double>()};
-  } catch (const json::exception& error) {
-    throw CorruptData(fmt::format("the commit's metadata is not what the engine writes: {}", error.what()));
+  } catch (const json::exception&) {
+    throw CorruptData("the commit's metadata is not what this version's engine writes");
   }
 }
 

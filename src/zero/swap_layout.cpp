@@ -67,9 +67,11 @@ TrainingState decode_training_state(const std::string& text, std::uint64_t& step
     state.run = json.at("run").get<std::string>();
     steps_applied = json.at("steps_applied").get<std::uint64_t>();
     return state;
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const nlohmann::json::exception&) {
     throw CorruptData(
-        fmt::format("the swap store's commit record does not hold a training state: {}", error.what()));
+        "the swap store's last commit does not hold a training state: another version of this program wrote "
+        "it. "
+        "Continue the run with that version, or start a new one.");
   }
 }
 

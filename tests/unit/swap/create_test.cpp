@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "swap/description.h"
 #include "tests/unit/swap/store_fixture.h"
 
 namespace headrace::testing {
@@ -195,6 +196,13 @@ TEST_P(SwapCreateTest, another_layout_is_refused_with_what_differs_and_both_iden
   other.layout = R"({"world_size":4})";
   const std::string message = message_of<UsageError>([&] { SwapStore::open(other, engine()); });
   EXPECT_THAT(message, HasSubstr("world_size is 2 in the store, 4 here"));
+  // What is said first is why, not what follows from it.
+  other.layout = R"({"blocks":[1,2,3,4],"units":[5,6,7],"world_size":4})";
+  SwapStoreOptions nested = options();
+  nested.layout = R"({"blocks":[4,3,2,1],"units":[7,5,6],"world_size":2})";
+  EXPECT_THAT(swap::layout_difference(nested.layout, other.layout),
+              HasSubstr("world_size is 2 in the store"));
+  other.layout = R"({"world_size":4})";
   for (const std::string& layout : {options().layout, other.layout})
     EXPECT_THAT(message, HasSubstr(fmt::format("{:08x}", crc32c(std::as_bytes(std::span(layout))))));
   other.layout = "no json";
