@@ -94,6 +94,8 @@ class SwapStore {
   static std::unique_ptr<SwapStore> open_read_only(const std::string& directory, IoEngine& engine);
 
   static SwapDescription describe(const std::string& directory);
+  // UsageError when a live process owns the store there, if there is one. Changes nothing.
+  static void require_free(const std::string& directory);
   // Deletes a store for good; UsageError when a live process owns it.
   static void remove(const std::string& directory);
 

@@ -53,6 +53,10 @@ EngineLayout parse_engine_layout(const std::string& text) {
     EngineLayout layout;
     layout.rank = object.at("rank").get<std::uint32_t>();
     layout.world_size = object.at("world_size").get<std::uint32_t>();
+    constexpr std::uint32_t most_ranks = 1 << 20;
+    if (layout.rank >= layout.world_size || layout.world_size > most_ranks)
+      throw CorruptData(
+          fmt::format("the layout says rank {} of {}, which cannot be", layout.rank, layout.world_size));
     layout.stage = object.at("stage").get<int>();
     layout.dtype = object.at("dtype").get<std::string>();
     layout.optimizer_sharded = object.at("optimizer_sharded").get<bool>();

@@ -27,15 +27,15 @@ struct RankStore {
 
 // Folders of the swap path that hold a store, in numeric order: rank-100000 comes after rank-99999.
 std::vector<std::string> store_folders(const std::string& path) {
-  if (fs::exists(fs::path(path) / "store.json")) return {path};
-  std::vector<std::pair<std::uint64_t, std::string>> found;
   std::error_code ignored;
+  if (fs::exists(fs::path(path) / "store.json", ignored)) return {path};
+  std::vector<std::pair<std::uint64_t, std::string>> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
     const std::string name = entry.path().filename().string();
     constexpr std::string_view prefix = "rank-";
     const bool is_rank = name.size() > prefix.size() && name.starts_with(prefix) &&
                          name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
-    if (is_rank && fs::exists(entry.path() / "store.json"))
+    if (is_rank && fs::exists(entry.path() / "store.json", ignored))
       found.emplace_back(std::strtoull(name.c_str() + prefix.size(), nullptr, 10), entry.path().string());
   }
   std::sort(found.begin(), found.end());
@@ -214,6 +214,12 @@ class Inspection {
                           : "durability none: no state is kept across runs");
       return;
     }
+    const std::string& metadata = commit_of(stores_.front(), *report_.step)->metadata;
+    for (const RankStore& store : stores_)
+      if (commit_of(store, *report_.step)->metadata != metadata)
+        report_.problems.push_back(fmt::format("step {} of {} is not of the same run as that of {}",
+                                               *report_.step, store.facts.directory,
+                                               stores_.front().facts.directory));
     const bool newest_everywhere = std::all_of(stores_.begin(), stores_.end(), [&](const RankStore& store) {
       return store.commits.back().step == *report_.step;
     });
@@ -221,7 +227,7 @@ class Inspection {
       report_.notes.push_back(
           fmt::format("the ranks' last steps differ; step {} is the newest that all have", *report_.step));
     guarded([&] {
-      const CommitState state = parse_commit_state(commit_of(stores_.front(), *report_.step)->metadata);
+      const CommitState state = parse_commit_state(metadata);
       report_.steps_applied = state.steps_applied;
       report_.data_position = state.data_position;
       report_.loss_scale = state.loss_scale;
@@ -239,6 +245,11 @@ class Inspection {
 
   BlockSum read_rank(RankStore& store) {
     const std::unique_ptr<SwapStore> swap = SwapStore::open_read_only(store.facts.directory, engine_);
+    const auto commits = swap->commits();
+    if (std::none_of(commits.begin(), commits.end(),
+                     [&](const SwapCommit& c) { return c.step == *report_.step; }))
+      throw Error(
+          fmt::format("step {} of {} was given up while it was read", *report_.step, store.facts.directory));
     swap->position_at(*report_.step);
     for (std::uint32_t block = 0; block < swap->blocks().size(); ++block)
       if (!swap->extent(block))
@@ -253,12 +264,7 @@ class Inspection {
           total.sum += sum.sum;
           total.numel += sum.numel;
         },
-        [&](const Error& error) {
-          const bool moving = store.facts.owner.state == SwapOwner::State::alive;
-          report_.problems.push_back(
-              std::string(error.what()) +
-              (moving ? " (The run is alive: its state may have moved on while it was read.)" : ""));
-        });
+        [&](const Error& error) { report_.problems.emplace_back(error.what()); });
     return total;
   }
 
@@ -275,9 +281,6 @@ class Inspection {
     BlockSum total = sums.front();
     for (std::size_t i = 1; i < stores_.size(); ++i) {
       const RankStore& store = stores_[i];
-      if (parse_commit_state(commit_of(store, *report_.step)->metadata) != state)
-        report_.problems.push_back(fmt::format("ranks {} and {} disagree on the training state of step {}",
-                                               first.layout.rank, store.layout.rank, *report_.step));
       if (first.layout.optimizer_sharded) {
         total.sum += sums[i].sum;
         total.numel += sums[i].numel;
@@ -305,7 +308,21 @@ class Inspection {
 }  // namespace
 
 InspectReport inspect_swap_path(const std::string& path, const InspectOptions& options, IoEngine& engine) {
-  return Inspection(path, options, engine).run();
+  constexpr int attempts = 5;
+  for (int attempt = 1;; ++attempt) {
+    InspectReport report = Inspection(path, options, engine).run();
+    const bool alive = std::any_of(report.ranks.begin(), report.ranks.end(), [](const InspectedRank& rank) {
+      return rank.owner.state == SwapOwner::State::alive;
+    });
+    if (report.good() || !alive) return report;
+    if (attempt == attempts) {
+      report.notes.emplace_back(
+          "the run is alive, and its states move on while they are read: what is called a problem may be "
+          "that; "
+          "look again after it has stopped");
+      return report;
+    }
+  }
 }
 
 }  // namespace headrace

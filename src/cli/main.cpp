@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 
 #include "headrace/errors.h"
@@ -110,6 +113,9 @@ int run(int argc, char** argv) {
   add_inspect(program, status);
   try {
     parse(program, argc, argv, status);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw Error(
+          fmt::format("the results could not be written to standard output: {}.", std::strerror(errno)));
   } catch (const std::exception& error) {
     return report_error(error, launch_or_default());
   }

@@ -36,6 +36,7 @@ std::vector<Change> changes() {
       if (request.engine.*member >= target) return false;
       request.engine.*member = target;
       add_flag(flags, fmt::format("--offload-{} {}", option, name));
+      if (target == Tier::nvme && request.engine.swap_directory.empty()) add_flag(flags, "--swap-path DIR");
       return true;
     };
   };
@@ -170,8 +171,9 @@ std::string smallest_change_that_fits(const PlanRequest& asked) {
     if (const auto smaller = smaller_buffers(alternative)) return found(smaller->flags);
   if (const std::string ranks = more_ranks(request); !ranks.empty())
     return fmt::format("It fits {}{}.", ranks, limits.empty() ? " of such machines" : otherwise);
-  return limits.empty() ? "Nothing that can be changed makes it fit this machine."
-                        : fmt::format("It fits with {}.", limits);
+  return limits.empty()
+             ? "No placement fits this machine; a smaller --batch-size or --sequence-length needs less."
+             : fmt::format("It fits with {}.", limits);
 }
 
 std::optional<int> smallest_stage_that_fits(const PlanRequest& request) {

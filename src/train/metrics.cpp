@@ -44,6 +44,20 @@ std::vector<Record> gather_records(const Record& own, Communicator& communicator
   return all;
 }
 
+// What is there already may be somebody's data. A last line without its end is of a run that was killed.
+void refuse_other_content(const std::string& path) {
+  std::ifstream present(path, std::ios::binary);
+  std::string line;
+  std::uint64_t whole_bytes = 0;
+  while (std::getline(present, line)) {
+    if (whole_bytes == 0 && !line.starts_with("{\"event\":"))
+      throw UsageError(fmt::format(
+          "--metrics: {} exists and does not hold metrics. Give another name, or remove it.", path));
+    if (present.eof()) return std::filesystem::resize_file(path, whole_bytes);
+    whole_bytes += line.size() + 1;
+  }
+}
+
 }  // namespace
 
 RankSample difference(const EngineCounters& now, const EngineCounters& before) {
@@ -95,6 +109,7 @@ MetricsFile::MetricsFile(const std::string& path) : path_(path) {
       kind == std::filesystem::file_type::fifo || kind == std::filesystem::file_type::socket)
     throw UsageError(
         fmt::format("--metrics: {} is a pipe; give a file, and follow it with `tail -f`.", path));
+  refuse_other_content(path);
   file_.open(path, std::ios::app);
   if (!file_)
     throw UsageError(

@@ -62,6 +62,17 @@ TagBytes measured_memory(const ResolvedOptions& options, const ModelOptions& mod
   }
 }
 
+// The CPU device takes its limit whole.
+void require_arena(const ResolvedOptions& options, const RunPlan& plan, Bytes machine_limit) {
+  if (options.device != DeviceKind::cpu) return;
+  const Bytes arena = device_arena_bytes(options, plan);
+  if (arena + plan.memory.host.total() <= machine_limit) return;
+  refuse(plan.memory,
+         fmt::format("--device-memory {} is taken at the start, and this machine has {} for each rank",
+                     format_bytes(arena), format_bytes(machine_limit)),
+         fmt::format("It fits with --device-memory {}MiB.", divide_up(plan.memory.device.total(), mebibyte)));
+}
+
 }  // namespace
 
 RunPlan plan_run(const ResolvedOptions& options) {
@@ -100,7 +111,7 @@ void require_fit(const ResolvedOptions& options, const RunPlan& plan) {
   const Bytes available = available_host_memory();
   PlanRequest here = plan.request;
   here.machine_limit = std::max<Bytes>(1, available / ranks);
-  if (plan_memory(here).fits()) return;
+  if (plan_memory(here).fits()) return require_arena(options, plan, here.machine_limit);
   refuse(plan.memory,
          fmt::format("it needs {} of this machine's memory, {} of which are available",
                      format_bytes(plan.memory.machine_bytes() * ranks), format_bytes(available)),

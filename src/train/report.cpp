@@ -1,17 +1,14 @@
 #include "src/train/report.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
-#include <filesystem>
 #include <numbers>
 
 #include "headrace/cpu_pool.h"
+#include "src/train/swap_path.h"
 
 namespace headrace {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string plural(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
@@ -31,19 +28,6 @@ std::string placement_line(std::string_view what, const Placement& placement, in
 std::string corpus_line(std::string_view what, const ByteCorpus& corpus) {
   return fmt::format("  {:<18}{} ({}, {})\n", what, corpus.path(), format_bytes(corpus.size_bytes()),
                      plural(corpus.file_count(), "file"));
-}
-
-// Bytes that the files of the swap path take on the disk, all ranks of this host.
-Bytes disk_bytes_below(const std::string& path) {
-  Bytes bytes = 0;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end;
-       entry.increment(error)) {
-    struct stat status {};
-    if (::stat(entry->path().c_str(), &status) == 0 && S_ISREG(status.st_mode))
-      bytes += static_cast<Bytes>(status.st_blocks) * 512;
-  }
-  return bytes;
 }
 
 std::string memory_line(std::string_view what, const TagBytes& peak_tags, Bytes planned, Bytes limit) {

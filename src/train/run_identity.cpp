@@ -43,7 +43,7 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
   return Json{{"samples",
                {{"--seed", options.seed},
                 {"--sequence-length", options.model_options.sequence},
-                {"--data", data.fingerprint()}}},
+                {"data", data.fingerprint()}}},
               {"result",
                {{"--batch-size", options.batch.micro},
                 {"--accumulation", options.batch.accumulation},

@@ -1,51 +1,14 @@
 #include "src/train/session.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
 #include "src/train/run_identity.h"
-#include "src/train/settings.h"
+#include "src/train/swap_path.h"
 
 namespace headrace {
 namespace {
-
-namespace fs = std::filesystem;
-
-// The folder must exist: a mistyped path would otherwise fill the wrong file system (FIELD-CASES A16).
-void check_swap_path(const ResolvedOptions& options) {
-  const std::string& path = options.swap_path;
-  if (path.empty()) return;
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status))
-    throw UsageError(fmt::format(
-        "--swap-path {} does not exist{}. Create the folder on the drive that is to hold optimizer states.",
-        path, fs::is_symlink(fs::symlink_status(path, error)) ? " (it is a dangling link)" : ""));
-  if (!fs::is_directory(status))
-    throw UsageError(fmt::format(
-        "--swap-path {} is not a folder. Give a folder on the drive that is to hold optimizer states.",
-        path));
-  if (::access(path.c_str(), W_OK | X_OK) != 0)
-    throw UsageError(fmt::format("--swap-path {} cannot be written: {}.", path, std::strerror(errno)));
-  if (options.resume_swap && !fs::exists(options.engine.swap_directory) &&
-      fs::exists(rank_directory(path, 0)))
-    throw UsageError(fmt::format(
-        "--resume swap: {} was written by fewer ranks than the {} of this job. Resume with as many "
-        "ranks as before; `headrace inspect {}` says how many.",
-        path, options.launch.size, path));
-  if (options.resume_swap && !fs::exists(options.engine.swap_directory))
-    throw UsageError(fmt::format(
-        "--resume swap: there is nothing to continue from, {} does not exist. Leave --resume out to start "
-        "a new run.",
-        options.engine.swap_directory));
-}
 
 // Ranks with different options would wait for each other in different places (FIELD-CASES L1).
 void check_ranks_agree(const ResolvedOptions& options, const std::string& run, Communicator& communicator,
@@ -62,32 +25,6 @@ void check_ranks_agree(const ResolvedOptions& options, const std::string& run, C
           "rank {} was started with other options or other data than rank 0. Start every rank with the same "
           "command on the same data; --print-config shows what one sees.",
           r));
-}
-
-// Starting anew on a swap path ends the run that it holds.
-void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
-  if (io == nullptr || !fs::exists(options.engine.swap_directory + "/journal.bin")) return;
-  try {
-    const auto commits = SwapStore::open_read_only(options.engine.swap_directory, *io)->commits();
-    if (!commits.empty() && commits.back().step > 0)
-      log_warning(
-          fmt::format("{} held step {} of an earlier run, which this run replaces; --resume swap would have "
-                      "continued it.",
-                      options.engine.swap_directory, commits.back().step));
-  } catch (const Error&) {  // nothing whole is replaced
-  }
-}
-
-// An earlier run of more ranks leaves stores that no run can continue once rank 0's is replaced.
-void remove_stores_of_further_ranks(const ResolvedOptions& options) {
-  if (options.swap_path.empty()) return;
-  for (int rank = options.launch.size;; ++rank) {
-    const std::string folder = rank_directory(options.swap_path, rank);
-    if (!fs::exists(folder + "/store.json")) return;
-    SwapStore::remove(folder);
-    log_info(fmt::format("removed the swap store {} of the earlier run: this run has {} rank{}", folder,
-                         options.launch.size, options.launch.size == 1 ? "" : "s"));
-  }
 }
 
 // The CPU device's memory is host memory: taken whole at the start, as a device has its memory, but not
@@ -109,6 +46,7 @@ RunInputs check_inputs(const ResolvedOptions& options) {
   std::optional<Corpus> held_out;
   if (!options.eval_path.empty()) held_out.emplace(options.eval_path, options);
   check_swap_path(options);
+  refuse_inside_data(options, "--metrics", options.metrics_path);
   RunPlan plan = plan_run(options);
   require_fit(options, plan);
   return {std::move(training), std::move(held_out), std::move(plan)};
@@ -118,6 +56,7 @@ void Session::open_backends() {
   backends = make_backends(options, device_arena_bytes(options, inputs.plan));
   run = run_identity(options, inputs.training.bytes);
   check_ranks_agree(options, run, *backends.communicator, *backends.device);
+  claim_swap_path(options, inputs.plan.memory, *backends.communicator);
   take_arena(*backends.device);
 }
 

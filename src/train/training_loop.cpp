@@ -109,6 +109,10 @@ void note(RunOutcome& outcome, const StepMetrics& metrics) {
   outcome.skipped_in_a_row = metrics.skipped ? outcome.skipped_in_a_row + 1 : 0;
 }
 
+constexpr std::string_view overflow_advice =
+    "The weights have most likely overflowed, and resuming would not mend them: start again with a smaller "
+    "--learning-rate, more --warmup-steps, or --clip.";
+
 // A single batch can overflow; weights that have overflowed do so in every step to come.
 void refuse_endless_skipping(const RunOutcome& outcome, std::uint64_t step) {
   constexpr std::uint64_t patience = 20;
@@ -116,9 +120,8 @@ void refuse_endless_skipping(const RunOutcome& outcome, std::uint64_t step) {
   throw Error(fmt::format(
       "the gradient was not finite in the last {} steps, {} to {}: they were skipped, and the weights are "
       "those "
-      "after step {}. The weights have most likely overflowed, and resuming would not mend them: start again "
-      "with a smaller --learning-rate, more --warmup-steps or a smaller --clip.",
-      patience, step - patience + 1, step, step - patience));
+      "after step {}. {}",
+      patience, step - patience + 1, step, step - patience, overflow_advice));
 }
 
 }  // namespace
@@ -159,6 +162,11 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
     progress.show(metrics);
     refuse_endless_skipping(outcome, metrics.step);
   }
+  if (outcome.steps > 0 && outcome.skipped_steps == outcome.steps && !outcome.stopped)
+    throw Error(
+        fmt::format("every step of this run was skipped, because its gradient was not finite: no weight was "
+                    "changed in {} steps. {}",
+                    outcome.steps, overflow_advice));
   return outcome;
 }
 

@@ -38,6 +38,8 @@ struct Engine::Impl {
   void allocate();
   void fill(const OptimizerBlock& block, StateBlock state, const ValueSource& values) const;
   std::uint64_t common_commit() const;
+  SwapCommit find_commit(std::uint64_t step) const;
+  std::vector<std::uint64_t> of_each_rank(std::uint64_t own) const;
   void commit(const TrainingState& state);
   AdamArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
   void update(const AdamArguments& arguments, const TrainingState& state);
@@ -70,13 +72,39 @@ std::uint64_t Engine::Impl::common_commit() const {
   if (commits.empty())
     throw UsageError(fmt::format("the swap store {} holds no committed step to resume from.",
                                  context.options.swap_directory));
-  const auto world = static_cast<std::size_t>(context.communicator.size());
-  std::vector<std::uint64_t> newest(world);
-  newest[static_cast<std::size_t>(context.communicator.rank())] = commits.back().step;
-  const std::vector<Bytes> pieces(world, sizeof(std::uint64_t));
-  if (world > 1) context.communicator.all_gather(newest.data(), pieces, Traffic::control, "resume");
-  context.device.synchronize();
+  const std::vector<std::uint64_t> newest = of_each_rank(commits.back().step);
   return *std::min_element(newest.begin(), newest.end());
+}
+
+std::vector<std::uint64_t> Engine::Impl::of_each_rank(std::uint64_t own) const {
+  const auto world = static_cast<std::size_t>(context.communicator.size());
+  std::vector<std::uint64_t> values(world);
+  values[static_cast<std::size_t>(context.communicator.rank())] = own;
+  const std::vector<Bytes> pieces(world, sizeof(std::uint64_t));
+  if (world > 1) context.communicator.all_gather(values.data(), pieces, Traffic::control, "resume");
+  context.device.synchronize();
+  return values;
+}
+
+// The commit of `step`; every rank's says the same of the run.
+SwapCommit Engine::Impl::find_commit(std::uint64_t step) const {
+  SwapCommit found;
+  for (SwapCommit& commit : states->swap()->commits())
+    if (commit.step == step) found = std::move(commit);
+  const int rank = context.communicator.rank();
+  if (found.metadata.empty())
+    throw Error(fmt::format(
+        "the ranks' swap stores have no step in common: rank {} no longer holds step {}, the newest "
+        "one of another rank. One of them is damaged, or they do not come from the same run.",
+        rank, step));
+  const std::vector<std::uint64_t> runs = of_each_rank(hash_bytes(found.metadata));
+  for (std::size_t r = 1; r < runs.size(); ++r)
+    if (runs[r] != runs[0])
+      throw Error(
+          fmt::format("step {} of rank {} is not of the same run as that of rank 0: the folders of a swap "
+                      "path belong together, and one was exchanged.",
+                      step, r));
+  return found;
 }
 
 void Engine::Impl::commit(const TrainingState& state) {
@@ -172,17 +200,7 @@ TrainingState Engine::resume(const StateCheck& accept) {
   impl_->states->open_swap();
   const std::uint64_t step = impl_->common_commit();
   SwapStore& swap = *impl_->states->swap();
-  TrainingState state;
-  bool found = false;
-  for (const SwapCommit& commit : swap.commits())
-    if (commit.step == step)
-      state = decode_training_state(commit.metadata, impl_->steps_applied), found = true;
-  if (!found)
-    throw Error(
-        fmt::format("the ranks' swap stores have no step in common: rank {} no longer holds step {}, the "
-                    "newest one of another rank. "
-                    "The stores do not come from the same run.",
-                    impl_->context.communicator.rank(), step));
+  TrainingState state = decode_training_state(impl_->find_commit(step).metadata, impl_->steps_applied);
   if (accept) accept(state);
   swap.position_at(step);
   swap.release_superseded();

@@ -28,13 +28,13 @@ class Continuation(ProgramTest):
         short = [17 if flag == "16" else flag for flag in resume]
         self.refused_and_unchanged(*short, says=["--sequence-length 17 (was 16)"])
         other = ["other.txt" if flag == "data.txt" else flag for flag in resume]
-        self.refused_and_unchanged(*other, says=["--data"])
+        self.refused_and_unchanged(*other, says=["data \""])
 
     def test_a_changed_byte_of_the_data_is_noticed(self):
         self.succeeds(*self.flags("--steps", 1, "--quiet"))
         text = (self.folder / "data.txt").read_text()
         self.write("data.txt", "X" + text[1:])
-        self.refused(*self.flags("--steps", 2, "--resume", "swap", "--quiet"), says=["--data"])
+        self.refused(*self.flags("--steps", 2, "--resume", "swap", "--quiet"), says=["data \""])
 
     def test_moved_data_and_a_moved_store_continue_without_a_word(self):
         self.succeeds(*self.flags("--steps", 2, "--quiet"))
@@ -63,6 +63,31 @@ class Continuation(ProgramTest):
         self.assertEqual(len(list((self.folder / "swap").iterdir())), 3)
         self.succeeds(*self.flags("--steps", 1, "--quiet"))
         self.assertEqual([path.name for path in (self.folder / "swap").iterdir()], ["rank-00000"])
+
+    @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
+    def test_a_job_that_is_refused_leaves_no_store_of_its_other_ranks(self):
+        running = self.start(*self.flags("--steps", 10000, "--metrics", "m.jsonl"))
+        self.wait_for_step(running, "m.jsonl", 1)
+        refused = self.run_program(*self.flags("--steps", 1, "--quiet"), prefix=ranks(2))
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn(str(running.pid), refused.stderr)
+        self.assertEqual([path.name for path in (self.folder / "swap").iterdir()], ["rank-00000"])
+
+    @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
+    def test_stores_of_different_runs_are_not_put_together(self):
+        (self.folder / "other").mkdir()
+        one, two = (["train", *TINY, "--offload-optimizer", "nvme", "--stage", 1, "--steps", 1, "--quiet", "--swap-path"]
+                    for _ in range(2))
+        self.succeeds(*one, "swap", prefix=ranks(2))
+        self.succeeds(*two, "other", "--learning-rate", "1e-2", prefix=ranks(2))
+        shutil.rmtree(self.folder / "swap" / "rank-00001")
+        shutil.move(self.folder / "other" / "rank-00001", self.folder / "swap" / "rank-00001")
+        result = self.run_program(*one, "swap", "--resume", "swap", prefix=ranks(2))
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("not of the same run", result.stderr)
+        inspected = self.run_program("inspect", "swap", "--hash")
+        self.assertEqual(inspected.returncode, 1)
+        self.assertIn("not of the same run", inspected.stdout)
 
 
 class NotFinite(ProgramTest):

@@ -1,10 +1,12 @@
 """What a run prints and measures, how it stops, and that a stopped run continues to the same state."""
 
 import math
+import shutil
 import signal
+import subprocess
 import unittest
 
-from program import ON_NVME, TINY, ProgramTest
+from program import ON_NVME, PROGRAM, TINY, ProgramTest
 
 STEP_KEYS = {
     "event", "step", "loss", "grad_norm", "learning_rate", "step_seconds", "tokens_per_second", "skipped",
@@ -58,6 +60,38 @@ class Report(ProgramTest):
     def test_learning_rate_of_zero_changes_no_weight(self):
         self.succeeds("train", *TINY, "--steps", 2, "--learning-rate", 0, "--schedule", "constant", "--metrics", "m.jsonl")
         self.assertEqual([line["learning_rate"] for line in self.metrics("m.jsonl")[:2]], [0, 0])
+
+    def test_metrics_never_replace_anything_but_metrics(self):
+        text = (self.folder / "data.txt").read_text()
+        self.refused("train", *TINY, "--metrics", "data.txt", says=["data.txt", "lies in the data"])
+        self.assertEqual((self.folder / "data.txt").read_text(), text)
+        self.write("notes.txt", "mine\n")
+        self.refused("train", *TINY, "--metrics", "notes.txt", says=["notes.txt", "does not hold metrics"])
+        self.assertEqual((self.folder / "notes.txt").read_text(), "mine\n")
+
+    def test_a_torn_last_line_of_metrics_is_dropped_when_they_are_continued(self):
+        self.succeeds("train", *TINY, *ON_NVME, "--steps", 1, "--metrics", "m.jsonl", "--quiet")
+        with open(self.folder / "m.jsonl", "a") as file:
+            file.write('{"event":"step","st')
+        self.succeeds("train", *TINY, *ON_NVME, "--steps", 2, "--metrics", "m.jsonl", "--quiet", "--resume", "swap")
+        self.assertEqual([line["event"] for line in self.metrics("m.jsonl")], ["step", "summary", "step", "summary"])
+
+    def test_results_that_cannot_be_written_are_an_error(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([PROGRAM, "plan", *TINY], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("standard output", result.stderr)
+
+    def test_a_device_larger_than_the_machine_is_refused(self):
+        self.refused("train", *TINY, "--device-memory", "200TiB", status=3, says=["is taken at the start", "It fits with"])
+
+    def test_what_grows_is_not_put_among_the_data(self):
+        (self.folder / "text").mkdir()
+        shutil.move(self.folder / "data.txt", self.folder / "text" / "data.txt")
+        (self.folder / "text" / "swap").mkdir()
+        flags = ["train", *TINY[:-1], "text"]
+        self.refused(*flags, *ON_NVME[:-1], "text/swap", says=["--swap-path", "lies in the data"])
+        self.refused(*flags, "--metrics", "text/m.jsonl", says=["--metrics", "lies in the data"])
 
     def test_unwritable_metrics_file_is_refused_before_the_run(self):
         self.refused("train", *TINY, *ON_NVME, "--metrics", "no/where.jsonl", says=["no/where.jsonl"])

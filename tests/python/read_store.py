@@ -172,7 +172,7 @@ def read_journal(path, store_id, blocks):
         commits = commits[-1:] + [Commit(sequence, step, table, metadata)]
     for later in range((offset + 8) // 8 * 8, len(journal) - 39, 8):
         record = _record_at(journal, later) if journal[later : later + 4] == b"HRRC" else None
-        if record is not None and record[0] == 1:
+        if record is not None and (record[0] == 1 or record[1] > (commits[-1].sequence if commits else 0)):
             raise Damaged(f"{path} is damaged at offset {offset}, before its end")
     return commits[-1:] if released or offset < len(journal) else commits
 

@@ -162,7 +162,7 @@ TEST_F(InspectTest, replicated_states_that_differ_are_a_problem) {
 TEST_F(InspectTest, training_states_that_differ_are_a_problem) {
   for (std::uint32_t rank = 0; rank < 2; ++rank)
     EngineStore(rank_folder(rank), rank, 2, 3, 300, *engine_).commit(4, rank == 0 ? 1.0 : 2.0);
-  EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("training state")));
+  EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("not of the same run")));
 }
 
 TEST_F(InspectTest, stores_of_different_runs_are_a_problem) {

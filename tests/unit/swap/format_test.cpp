@@ -117,6 +117,18 @@ TEST(SwapFormat, a_flipped_bit_before_the_last_record_is_refused_with_the_place)
   }
 }
 
+// A release is written after its commit was flushed: that commit was not torn.
+TEST(SwapFormat, a_flipped_bit_in_a_released_commit_is_damage) {
+  JournalBytes whole;
+  const std::uint64_t end = whole.commit(1).commit(2).bytes().size();
+  whole.release(2);
+  for (std::uint64_t at = whole.start(1); at < end; ++at) {
+    JournalBytes flipped = whole;
+    flipped.bytes()[at] ^= std::byte{1};
+    ASSERT_THROW((void)flipped.decode(), CorruptData) << at;
+  }
+}
+
 TEST(SwapFormat, a_missing_record_is_refused) {
   EXPECT_THROW((void)JournalBytes().commit(1).commit(3).decode(), CorruptData);
 }

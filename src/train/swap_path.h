@@ -1,0 +1,28 @@
+// The folder of a run's swap stores: what may be in it before a run, and what is left of an earlier one.
+#pragma once
+
+#include <string>
+
+#include "headrace/train.h"
+
+namespace headrace {
+
+// UsageError when the path cannot be used by this run; nothing is created.
+void check_swap_path(const ResolvedOptions& options);
+
+// Refuses stores of a live job, and a disk too small for all ranks of this host, before any rank replaces
+// what is there. A collective.
+void claim_swap_path(const ResolvedOptions& options, const MemoryPlan& plan, Communicator& communicator);
+
+// Starting anew on a swap path ends the run that it holds.
+void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io);
+// An earlier run of more ranks leaves stores that no run can continue once rank 0's is replaced.
+void remove_stores_of_further_ranks(const ResolvedOptions& options);
+
+// Bytes that the files below a folder take on the disk.
+Bytes disk_bytes_below(const std::string& path);
+
+// UsageError when `path` (of the flag `what`) lies in a folder of data: it would be read as text.
+void refuse_inside_data(const ResolvedOptions& options, const std::string& what, const std::string& path);
+
+}  // namespace headrace
