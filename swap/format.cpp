@@ -76,11 +76,14 @@ std::optional<RecordView> record_at(std::span<const std::byte> file, std::uint64
   return record;
 }
 
-bool commit_lies_beyond(std::span<const std::byte> file, std::uint64_t offset) {
+// A record that proves that the one at `offset` was once whole: a later commit, or the release of a commit
+// that is not among those read. Both are written only after it was flushed.
+bool proof_lies_beyond(std::span<const std::byte> file, std::uint64_t offset, std::uint64_t newest_sequence) {
   for (std::uint64_t at = round_up(offset + 1, record_alignment); at + sizeof(RecordHeader) <= file.size();
        at += record_alignment) {
     const std::optional<RecordView> record = record_at(file, at);
-    if (record && record->header.kind == RecordKind::commit) return true;
+    if (record && (record->header.kind == RecordKind::commit || record->header.sequence > newest_sequence))
+      return true;
   }
   return false;
 }
@@ -209,7 +212,8 @@ JournalContents decode_journal(std::span<const std::byte> file, const std::strin
     offset += record->bytes();
     contents.append_offset = offset;
   }
-  if (commit_lies_beyond(file, offset))
+  const auto& newest = contents.history.newest;
+  if (proof_lies_beyond(file, offset, newest ? newest->sequence : 0))
     throw CorruptData(
         fmt::format("{} is damaged in the middle, at offset {}: the record there does not check, and "
                     "a later one does. Restore the file, or start the run again without resuming.",

@@ -35,9 +35,10 @@
 //
 // Reading: the store's state is the last commit. The commit before it is whole too (its extents are still
 // reserved), unless a release or any torn bytes follow the last commit: then its extents may have been
-// reused. The first record that does not check ends the journal when no valid commit record lies beyond it at
-// any multiple of 8 (a torn append: each commit is flushed before the next is begun); otherwise the journal
-// is damaged and must be refused. A release is not flushed, and the next commit is written over it.
+// reused. The first record that does not check ends the journal (a torn append) when beyond it, at any
+// multiple of 8, lies neither a valid commit record nor a valid release of a larger sequence than the last
+// commit's: each is written only after the commit before it is flushed. Otherwise the journal is damaged and
+// must be refused. A release is not flushed, and the next commit is written over it.
 #pragma once
 
 #include <bit>

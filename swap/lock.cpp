@@ -143,6 +143,14 @@ SwapOwner read_owner(const std::string& directory) {
   return file_exists(path) ? parse_owner(text_of(read_file(path))) : SwapOwner{};
 }
 
+void refuse_owner(const std::string& directory, const SwapOwner& owner) {
+  throw UsageError(fmt::format(
+      "the swap store in {} is in use by process {} on host {}. Wait for that run to end, stop it, "
+      "or give this one another --swap-path.",
+      directory, owner.pid == 0 ? "unknown" : fmt::to_string(owner.pid),
+      owner.host.empty() ? "unknown" : owner.host));
+}
+
 StoreLock::StoreLock(std::string path, Fd fd, SwapOwner previous)
     : path_(std::move(path)), fd_(std::move(fd)), previous_(std::move(previous)), owner_(::getpid()) {}
 
@@ -161,13 +169,7 @@ StoreLock StoreLock::acquire(const std::string& directory) {
       reclaimed = owner;
       continue;
     }
-    if (held)
-      throw UsageError(
-          fmt::format("the swap store in {} is in use by process {} on host {}. Wait for that run to end, "
-                      "stop it, or give this "
-                      "one another --swap-path.",
-                      directory, owner.pid == 0 ? "unknown" : fmt::to_string(owner.pid),
-                      owner.host.empty() ? "unknown" : owner.host));
+    if (held) refuse_owner(directory, owner);
     const std::string text = own_text();
     truncate_file(fd.get(), path, 0);
     write_at(fd.get(), path, 0, std::as_bytes(std::span(text)));

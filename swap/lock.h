@@ -39,5 +39,6 @@ class StoreLock {
 };
 
 SwapOwner read_owner(const std::string& directory);
+[[noreturn]] void refuse_owner(const std::string& directory, const SwapOwner& owner);
 
 }  // namespace headrace::swap

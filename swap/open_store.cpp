@@ -290,6 +290,11 @@ SwapDescription SwapStore::describe(const std::string& directory) {
   return result;
 }
 
+void SwapStore::require_free(const std::string& directory) {
+  if (const SwapOwner owner = swap::read_owner(directory); owner.state == SwapOwner::State::alive)
+    swap::refuse_owner(directory, owner);
+}
+
 void SwapStore::remove(const std::string& directory) {
   const bool owns_folder = swap::made_by_stale_store(directory);
   {
