@@ -19,6 +19,26 @@ std::string_view name_of(Durability durability) {
   return durability == Durability::step ? "step" : "none";
 }
 
+// The text begins with its checksum, computed with zeros in the place of its digits.
+constexpr std::string_view checksum_prefix = "{\"crc32c\":\"";
+constexpr std::size_t checksum_digits = 8;
+
+std::string checksum_of(std::string text) {
+  text.replace(checksum_prefix.size(), checksum_digits, checksum_digits, '0');
+  return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
+}
+
+std::string with_checksum(const json& object) {
+  std::string text =
+      fmt::format("{}{}\",{}\n", checksum_prefix, std::string(checksum_digits, '0'), object.dump().substr(1));
+  return text.replace(checksum_prefix.size(), checksum_digits, checksum_of(text));
+}
+
+bool checksum_holds(const std::string& text) {
+  return text.size() > checksum_prefix.size() + checksum_digits && text.starts_with(checksum_prefix) &&
+         text.substr(checksum_prefix.size(), checksum_digits) == checksum_of(text);
+}
+
 [[noreturn]] void refuse_damaged(const std::string& path, std::string_view why) {
   throw CorruptData(fmt::format(
       "{} is damaged: {}. Restore the file, or start a new run: this store cannot be used without it.", path,
@@ -88,7 +108,7 @@ void write_description(const std::string& directory, const Description& descript
                        {"owns_directory", description.owns_directory},
                        {"layout", description.layout},
                        {"blocks", std::move(blocks)}};
-  const std::string text = object.dump() + "\n";
+  const std::string text = with_checksum(object);
   prepare_replacement(directory, description_name, std::as_bytes(std::span(text)));
   publish_replacement(directory, description_name);
 }
@@ -102,11 +122,12 @@ Description read_description(const std::string& directory) {
                     directory, path));
   const std::vector<std::byte> bytes = read_file(path);
   try {
-    const auto* text = reinterpret_cast<const char*>(bytes.data());
-    const json object = json::parse(text, text + bytes.size());
+    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const json object = json::parse(text);
     if (const auto format = object.at("format").get<std::uint64_t>(); format != format_version)
       throw UsageError(fmt::format("{} has format version {}; this program reads version {}.", path, format,
                                    format_version));
+    if (!checksum_holds(text)) refuse_damaged(path, "its checksum does not hold");
     return parse(object);
   } catch (const json::exception&) {
     refuse_damaged(path, "it is not the JSON that was written");

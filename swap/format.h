@@ -5,23 +5,22 @@
 // e3069283).
 //
 //   store.json    what is inside; written last by create(), so a folder without it holds no store:
-//                 {"format":1, "store_id":"<16 hex digits>", "durability":"step"|"none",
-//                 "extent_alignment":A,
-//                  "owns_directory":bool, "layout":"<text, opaque>", "blocks":[{"name":"..","bytes":n}, ...]}
+//                   {"crc32c":"<8 hex digits>", "format":1, "store_id":"<16 hex digits>",
+//                    "durability":"step"|"none", "extent_alignment":A, "owns_directory":bool,
+//                    "layout":"<text, opaque>", "blocks":[{"name":"..","bytes":n}, ...]}
+//                 It begins with {"crc32c":" and the CRC32C of the file, whose 8 digits count as zeros.
 //   extents.bin   preallocated. A block of n bytes has extents of L = n rounded up to A bytes: two with
-//   durability step, one
-//                 with none. Copy c of block i starts at c * R + (sum of L over the blocks before i), R = sum
-//                 of L over all blocks. The first n bytes are the block, the rest of the extent is zero. A
-//                 block of 0 bytes has none.
+//                 durability step, one with none. Copy c of block i starts at c * R + (sum of L over the
+//                 blocks before i), R = sum of L over all blocks. The first n bytes are the block, the rest
+//                 of the extent is zero. A block of 0 bytes has none.
 //   journal.bin   durability step only: a header, then records, each starting at a multiple of 8 bytes.
-//   lock          held with flock(2) by the owner; lines "pid N", "start N" (clock ticks after boot), "boot
-//   ID",
-//                 "namespace TEXT", "host NAME"; empty after a clean close.
+//   lock          held with flock(2) by the owner; lines "pid N", "start N" (clock ticks after boot),
+//                 "boot ID", "namespace TEXT", "host NAME"; empty after a clean close.
 //   store.json.new, journal.bin.new   replacements not yet renamed; ignored and overwritten.
 //
 // Journal header, 32 bytes:
-//   0  char[8] magic "HRJOURNL"    8  u32 version = 1    12 u32 number of blocks    16 u64 store_id as in
-//   store.json 24 u32 zero                    28 u32 CRC32C of bytes 0..27
+//   0  char[8] magic "HRJOURNL"    8  u32 version = 1    12 u32 number of blocks
+//   16 u64 store_id as in store.json    24 u32 zero      28 u32 CRC32C of bytes 0..27
 //
 // Record, 40 bytes of header and a body padded with zeros to a multiple of 8:
 //   0  u32 magic 0x43525248 ("HRRC")     4  u32 kind: 1 commit, 2 release

@@ -179,9 +179,12 @@ def read_journal(path, store_id, blocks):
 
 class Store:
     def __init__(self, folder):
-        description = json.loads((folder / "store.json").read_text())
+        text = (folder / "store.json").read_bytes()
+        description = json.loads(text)
         if description["format"] != 1:
             raise Damaged(f"{folder} has format {description['format']}")
+        if text[:11] != b'{"crc32c":"' or int(text[11:19], 16) != crc32c(text[:11] + b"0" * 8 + text[19:]):
+            raise Damaged(f"{folder}/store.json does not check")
         self.folder = folder
         self.blocks = description["blocks"]
         self.layout = json.loads(description["layout"])

@@ -210,6 +210,19 @@ TEST_P(SwapCreateTest, another_layout_is_refused_with_what_differs_and_both_iden
   EXPECT_TRUE(holds_step(*open(), 1));
 }
 
+TEST_P(SwapCreateTest, a_changed_byte_anywhere_in_the_description_is_noticed) {
+  commit_step(*create({4096, 8192}), 1);
+  const std::string path = folder_.path("rank-00000/store.json");
+  const auto bytes = static_cast<std::uint64_t>(std::filesystem::file_size(path));
+  for (std::uint64_t at = 0; at < bytes; ++at) {
+    flip_bit(path, at);
+    EXPECT_THROW(open(), Error) << at;
+    EXPECT_THROW(SwapStore::describe(folder_.path("rank-00000")), Error) << at;
+    flip_bit(path, at);
+  }
+  EXPECT_TRUE(holds_step(*open(), 1));
+}
+
 TEST_P(SwapCreateTest, cut_or_damaged_files_are_refused_by_name) {
   commit_step(*create({4096, 8192}), 1);
   const std::string extents = folder_.path("rank-00000/extents.bin");
