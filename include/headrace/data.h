@@ -22,8 +22,8 @@ class ByteCorpus {
   std::size_t file_count() const { return files_.size(); }
   // Fills `out` from `offset` on. Error naming the file when it cannot be read or has become shorter.
   void read(std::uint64_t offset, std::span<std::uint8_t> out) const;
-  // Tells this text from another: its size, and a hash of pieces spread evenly over it. Reads 256 KiB at
-  // most.
+  // Tells this text from another: its size, and a hash of all of it, or of 16 MiB spread evenly over a
+  // larger one.
   std::string fingerprint() const;
 
  private:

@@ -99,15 +99,15 @@ void ByteCorpus::read(std::uint64_t offset, std::span<std::uint8_t> out) const {
 }
 
 std::string ByteCorpus::fingerprint() const {
-  constexpr std::uint64_t pieces = 64, piece_bytes = 4096;
-  std::string sampled;
-  for (std::uint64_t p = 0; p < pieces; ++p) {
-    const std::uint64_t begin = total_bytes_ / pieces * p;
+  constexpr std::uint64_t pieces = 4096, piece_bytes = 4096;
+  const std::uint64_t stride = std::max(piece_bytes, total_bytes_ / pieces);
+  std::uint64_t hash = 0;
+  for (std::uint64_t begin = 0; begin < total_bytes_; begin += stride) {
     std::vector<std::uint8_t> piece(std::min(piece_bytes, total_bytes_ - begin));
     read(begin, piece);
-    sampled.append(piece.begin(), piece.end());
+    hash = splitmix64(hash) ^ hash_bytes({reinterpret_cast<const char*>(piece.data()), piece.size()});
   }
-  return fmt::format("{} bytes {:016x}", total_bytes_, hash_bytes(sampled));
+  return fmt::format("{} bytes {:016x}", total_bytes_, hash);
 }
 
 SampleWindows::SampleWindows(const ByteCorpus& corpus, std::uint64_t sequence, std::uint64_t seed)

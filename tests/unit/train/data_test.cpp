@@ -110,6 +110,18 @@ TEST_F(Data, a_global_batch_is_the_same_for_every_world_size) {
   }
 }
 
+TEST_F(Data, a_fingerprint_tells_every_changed_byte_of_a_small_text_and_no_name) {
+  std::string text(300'001, 'a');
+  const std::string original = ByteCorpus::open(write("one", text)).fingerprint();
+  EXPECT_EQ(ByteCorpus::open(write("other/name", text)).fingerprint(), original);
+  for (const std::size_t at : {0, 1, 4095, 4096, 150'000, 300'000}) {
+    std::string changed = text;
+    changed[at] = 'b';
+    EXPECT_NE(ByteCorpus::open(write("changed", changed)).fingerprint(), original) << at;
+  }
+  EXPECT_NE(ByteCorpus::open(write("longer", text + 'a')).fingerprint(), original);
+}
+
 TEST_F(Data, windows_reach_every_position_and_stay_inside) {
   const ByteCorpus corpus = ByteCorpus::open(write("t", std::string(20, 'x')));
   const SampleWindows windows(corpus, 9, 1);
