@@ -52,7 +52,6 @@ void check_swap_path(const ResolvedOptions& options) {
   const std::string& path = options.swap_path;
   if (path.empty()) return;
   std::error_code error;
-  refuse_inside_data(options, "--swap-path", path);
   // The folder must exist: a mistyped path would otherwise fill the wrong file system (FIELD-CASES A16).
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status))
@@ -63,6 +62,7 @@ void check_swap_path(const ResolvedOptions& options) {
     throw UsageError(fmt::format(
         "--swap-path {} is not a folder. Give a folder on the drive that is to hold optimizer states.",
         path));
+  refuse_inside_data(options, "--swap-path", path);
   if (::access(path.c_str(), W_OK | X_OK) != 0)
     throw UsageError(fmt::format("--swap-path {} cannot be written: {}.", path, std::strerror(errno)));
   if (options.resume_swap && !exists(options.engine.swap_directory) && other_rank_exists(options))
