@@ -46,6 +46,8 @@ std::vector<Record> gather_records(const Record& own, Communicator& communicator
 
 // What is there already may be somebody's data. A last line without its end is of a run that was killed.
 void refuse_other_content(const std::string& path) {
+  if (std::error_code absent; !std::filesystem::is_regular_file(path, absent))
+    return;  // a device may be endless
   std::ifstream present(path, std::ios::binary);
   std::string line;
   std::uint64_t whole_bytes = 0;

@@ -94,7 +94,9 @@ Json get_dtype(const Settings& settings) {
 }
 
 void set_learning_rate(Settings& settings, const ConfigValue& value) {
-  settings.learning_rate = value.number(0, std::numeric_limits<float>::max());  // the update is in fp32
+  settings.learning_rate = value.number(0, infinity);
+  if (settings.learning_rate > std::numeric_limits<float>::max())
+    value.refuse("a number that fits fp32, in which weights are updated");
   settings.scheduler.maximum_rate.reset();  // which would go before it
 }
 void set_decay(Settings& settings, const ConfigValue& value) {
