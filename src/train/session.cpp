@@ -1,6 +1,7 @@
 #include "src/train/session.h"
 
 #include <fmt/format.h>
+
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"

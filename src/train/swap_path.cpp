@@ -36,13 +36,15 @@ void require_disk(const ResolvedOptions& options, const MemoryPlan& plan) {
   std::error_code error;
   const fs::space_info space = fs::space(options.swap_path, error);
   if (error) return;
-  const Bytes available = space.available + disk_bytes_below(options.swap_path);
+  Bytes available = space.available;
+  for (int rank = 0; exists(rank_directory(options.swap_path, rank)); ++rank)
+    available += disk_bytes_below(rank_directory(options.swap_path, rank));
   if (needed <= available) return;
   throw DoesNotFit(fmt::format(
       "the swap stores of {} ranks need {} in {}, whose file system has {} for them, an earlier run's stores "
       "included. Free some space, or give --swap-path a folder on a larger disk; --durability none needs "
-      "half, "
-      "and cannot be resumed.",
+      "half of "
+      "it, and cannot be resumed.",
       options.launch.local_size, format_bytes(needed), options.swap_path, format_bytes(available)));
 }
 
@@ -68,8 +70,8 @@ void check_swap_path(const ResolvedOptions& options) {
   if (options.resume_swap && !exists(options.engine.swap_directory) && other_rank_exists(options))
     throw UsageError(
         fmt::format("--resume swap: {} does not exist, while other ranks' folders do. The run had fewer "
-                    "ranks than the {} of "
-                    "this job, or the folder was lost; `headrace inspect {}` says how many ranks it had.",
+                    "ranks than the {} of this job, or the folder was lost; `headrace inspect {}` says how "
+                    "many ranks it had.",
                     options.engine.swap_directory, options.launch.size, path));
   if (options.resume_swap && !exists(options.engine.swap_directory))
     throw UsageError(fmt::format(

@@ -4,6 +4,7 @@ import os
 import unittest
 
 from program import ON_NVME, TINY, ProgramTest, mounted
+from test_ranks import MPIRUN, ranks
 
 
 class SwapPath(ProgramTest):
@@ -13,6 +14,14 @@ class SwapPath(ProgramTest):
             self.refused("train", *TINY, *ON_NVME, "--quiet", status=3, says=["swap"])
             left = [path for path in swap.rglob("*") if path.is_file() and path.stat().st_size > 1 << 20]
             self.assertEqual(left, [])
+
+    @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
+    def test_ranks_that_do_not_fit_together_leave_the_earlier_run_whole(self):
+        nano = ["train", "--model", "gpt2-nano", "--sequence-length", 16, "--batch-size", 1, "--data", "data.txt", *ON_NVME]
+        with mounted(["-t", "tmpfs", "-o", "size=5m", "tmpfs"], self.folder / "swap"):
+            self.succeeds(*nano, "--stage", 1, "--steps", 1, "--quiet", prefix=ranks(2))
+            self.refused(*nano, "--stage", 0, "--steps", 1, "--quiet", status=3, says=["2 ranks need"], prefix=ranks(2))
+            self.succeeds(*nano, "--stage", 1, "--steps", 2, "--quiet", "--resume", "swap", prefix=ranks(2))
 
     def test_read_only_mount_is_refused_by_name(self):
         swap = self.folder / "swap"
