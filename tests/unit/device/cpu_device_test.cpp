@@ -51,10 +51,12 @@ Bytes mapped_bytes(std::span<const std::byte> range, const std::string& key) {
 }
 
 TEST(CpuDevice, an_arena_larger_than_the_machine_costs_nothing_until_it_is_touched) {
-  const auto device = make_cpu_device({.memory_bytes = Bytes{1} << 40});
-  device->fill_zero(Lane::compute, device->arena() + (Bytes{1} << 39), 4096);
+  const Bytes machine =
+      static_cast<Bytes>(::sysconf(_SC_PHYS_PAGES)) * static_cast<Bytes>(::sysconf(_SC_PAGESIZE));
+  const auto device = make_cpu_device({.memory_bytes = 2 * machine});
+  device->fill_zero(Lane::compute, device->arena() + machine, 4096);
   device->synchronize();
-  const Bytes resident = mapped_bytes({device->arena(), Bytes{1} << 40}, "Rss");
+  const Bytes resident = mapped_bytes({device->arena(), 2 * machine}, "Rss");
   EXPECT_GE(resident, 4096u);
   EXPECT_LT(resident, 16 * mebibyte);
 }
