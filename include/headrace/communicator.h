@@ -12,6 +12,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "headrace/bytes.h"
 #include "headrace/device.h"
@@ -73,6 +75,20 @@ class Communicator {
 
   virtual TrafficCounters counters() const = 0;
 };
+
+// One small value of every rank, in rank order. A collective that blocks, counted as control; `label` as
+// above.
+template <class Value>
+std::vector<Value> gather_from_ranks(const Value& own, Communicator& communicator, Device& device,
+                                     std::string_view label) {
+  static_assert(std::is_trivially_copyable_v<Value>);
+  std::vector<Value> all(static_cast<std::size_t>(communicator.size()));
+  all[static_cast<std::size_t>(communicator.rank())] = own;
+  const std::vector<Bytes> pieces(all.size(), sizeof(Value));
+  if (communicator.size() > 1) communicator.all_gather(all.data(), pieces, Traffic::control, label);
+  device.synchronize();
+  return all;
+}
 
 struct CommunicatorOptions {
   double timeout_seconds = 600;

@@ -53,6 +53,9 @@ class CorruptData : public Error {
   using Error::Error;
 };
 
+// What a message shows of a value that may be long: no more than a line holds.
+std::string shortened(std::string_view text);
+
 // The name among `known` with the smallest edit distance to `name`, or "" when none is near.
 template <class Names>
 std::string nearest_name(std::string_view name, const Names& known);

@@ -48,9 +48,8 @@ IoCounters plan_io(const PlanRequest& request);
 // The table: one line a tag, one column a tier, the total, the limit, what is free or missing.
 std::string ledger_table(const MemoryPlan& plan);
 // One sentence naming the smallest change that fits ("--bucket 2048KiB", "--offload-optimizer nvme",
-// "--device-memory 312MiB",
-// "--stage 3 on 4 ranks"), found by planning the alternatives in order of cost. Empty when the plan fits
-// already.
+// "--device-memory 312MiB", "--stage 3 on 4 ranks"), found by planning the alternatives in order of cost.
+// Empty when the plan fits already.
 std::string smallest_change_that_fits(const PlanRequest& request);
 // The smallest stage at which the request fits, its tiers kept where they are legal.
 std::optional<int> smallest_stage_that_fits(const PlanRequest& request);

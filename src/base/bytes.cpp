@@ -39,12 +39,6 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-// No message shows more of a value than a line holds.
-std::string shortened(std::string_view text) {
-  constexpr std::size_t longest = 80;
-  return std::string(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
-}
-
 // Whole numbers exactly, others by way of a double and rounded to the nearest byte.
 Bytes to_bytes(std::string_view digits, double number, const Unit& unit, const std::string& subject) {
   Bytes count = 0;

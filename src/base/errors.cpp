@@ -24,6 +24,11 @@ IoError::IoError(std::string_view operation, std::string path, std::uint64_t off
       length_(length),
       code_(code) {}
 
+std::string shortened(std::string_view text) {
+  constexpr std::size_t longest = 80;
+  return std::string(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
+}
+
 // Levenshtein distance, one row at a time.
 std::uint32_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::uint32_t> row(b.size() + 1);

@@ -317,9 +317,8 @@ InspectReport inspect_swap_path(const std::string& path, const InspectOptions& o
     if (report.good() || !alive) return report;
     if (attempt == attempts) {
       report.notes.emplace_back(
-          "the run is alive, and its states move on while they are read: what is called a problem may be "
-          "that; "
-          "look again after it has stopped");
+          "the run is alive, and its states move on while they are read: what is called a problem "
+          "may be that; look again after it has stopped");
       return report;
     }
   }

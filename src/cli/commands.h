@@ -15,6 +15,8 @@ void add_train(CLI::App& program, int& status);
 void add_plan(CLI::App& program, int& status);
 void add_inspect(CLI::App& program, int& status);
 
+// Keeps every value of a flag that takes one, for only_value.
+CLI::Option* collect_values(CLI::Option* option);
 // The value of a flag, which may be repeated but not changed on the way; UsageError otherwise.
 const std::string& only_value(const std::string& flag, const std::vector<std::string>& values);
 

@@ -136,11 +136,8 @@ void add_plan(CLI::App& program, int& status) {
       program.add_subcommand("plan", "show the memory and the traffic of a run without running it");
   const auto flags = std::make_shared<PlanFlags>();
   flags->run = std::make_unique<RunFlags>(*command, RunFlags::Command::plan);
-  command->add_option("--world-size", flags->world_size, "ranks to plan for (default 1)")
+  collect_values(command->add_option("--world-size", flags->world_size, "ranks to plan for (default 1)"))
       ->type_name("N")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false)
       ->group("Plan");
   command->add_flag("--json", flags->json, "print one JSON object")->group("Plan");
   command->footer(

@@ -17,6 +17,10 @@ std::string flag_of(const std::string& setting) {
 
 }  // namespace
 
+CLI::Option* collect_values(CLI::Option* option) {
+  return option->expected(1)->take_all()->allow_extra_args(false);
+}
+
 const std::string& only_value(const std::string& flag, const std::vector<std::string>& values) {
   for (const std::string& value : values) {
     if (value.starts_with("--"))
@@ -31,23 +35,18 @@ const std::string& only_value(const std::string& flag, const std::vector<std::st
 
 RunFlags::RunFlags(CLI::App& command, Command which) {
   for (const SettingInfo& info : setting_infos()) {
-    CLI::Option* option = info.argument.empty()
-                              ? command.add_flag(flag_of(info.name), switches_[info.name], info.meaning)
-                              : command.add_option(flag_of(info.name), given_[info.name], info.meaning)
-                                    ->type_name(info.argument)
-                                    ->expected(1)
-                                    ->take_all()
-                                    ->allow_extra_args(false);
+    CLI::Option* option =
+        info.argument.empty()
+            ? command.add_flag(flag_of(info.name), switches_[info.name], info.meaning)
+            : collect_values(command.add_option(flag_of(info.name), given_[info.name], info.meaning)
+                                 ->type_name(info.argument));
     // `plan` takes the command line of `train` as it is, but shows only what changes a plan.
     option->group(which == Command::plan && info.training_only ? "" : info.group);
   }
-  command
-      .add_option("--config", config_paths_,
-                  "configuration with DeepSpeed's keys and a \"headrace\" section; flags override it")
+  collect_values(
+      command.add_option("--config", config_paths_,
+                         "configuration with DeepSpeed's keys and a \"headrace\" section; flags override it"))
       ->type_name("FILE.json")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false)
       ->group("Configuration");
   command.add_flag("--print-config", print_config_, "print the effective configuration as JSON and end")
       ->group("Configuration");

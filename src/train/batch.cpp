@@ -14,11 +14,10 @@ constexpr std::uint64_t largest_batch = std::numeric_limits<std::int32_t>::max()
 
 [[noreturn]] void not_divisible(const BatchSizes& given, std::string_view by, std::uint64_t divisor,
                                 const std::string& source) {
-  throw UsageError(
-      fmt::format("a global batch of {} sequences cannot be divided by {} = {}, with a world size of {} "
-                  "({}). A global batch "
-                  "is micro-batch x accumulation x world size.",
-                  given.global, by, divisor, given.world, source));
+  throw UsageError(fmt::format(
+      "a global batch of {} sequences cannot be divided by {} = {}, with a world size of {} ({}). "
+      "A global batch is micro-batch x accumulation x world size.",
+      given.global, by, divisor, given.world, source));
 }
 
 std::uint64_t checked_product(const BatchSizes& batch) {

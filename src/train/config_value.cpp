@@ -57,11 +57,8 @@ bool ConfigValue::not_given() const {
 }
 
 std::string ConfigValue::shown() const {
-  constexpr std::size_t longest = 80;
-  std::string text = value_.is_string() ? '"' + value_.get<std::string>() + '"'
-                                        : value_.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > longest) text = text.substr(0, longest) + "...";
-  return text;
+  return shortened(value_.is_string() ? '"' + value_.get<std::string>() + '"'
+                                      : value_.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 void ConfigValue::refuse(std::string_view wanted) const {

@@ -35,7 +35,7 @@ void set_optimizer_type(Settings&, const ConfigValue& value) {
                                  value.key(), value.json().dump()));
 }
 void set_peak(Settings& settings, const ConfigValue& value) {
-  settings.learning_rate = value.number(0, infinity);  // warmup_max_lr goes before it
+  settings.learning_rate = learning_rate_value(value);  // warmup_max_lr goes before it
 }
 void set_betas(Settings& settings, const ConfigValue& value) {
   if (!value.json().is_array() || value.json().size() != 2) value.refuse("a list of two numbers");

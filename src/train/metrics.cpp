@@ -33,19 +33,9 @@ TagBytes sum(TagBytes a, const TagBytes& b) {
   return a;
 }
 
-template <class Record>
-std::vector<Record> gather_records(const Record& own, Communicator& communicator, Device& device) {
-  static_assert(std::is_trivially_copyable_v<Record>);
-  std::vector<Record> all(static_cast<std::size_t>(communicator.size()));
-  all[static_cast<std::size_t>(communicator.rank())] = own;
-  const std::vector<Bytes> pieces(all.size(), sizeof(Record));
-  if (communicator.size() > 1) communicator.all_gather(all.data(), pieces, Traffic::control, "step report");
-  device.synchronize();
-  return all;
-}
-
-// What is there already may be somebody's data. A last line without its end is of a run that was killed.
-void refuse_other_content(const std::string& path) {
+// What is there already may be somebody's data, and is refused unless it is metrics. A last line without its
+// end, of a run that was killed, is dropped.
+void take_over(const std::string& path) {
   if (std::error_code absent; !std::filesystem::is_regular_file(path, absent))
     return;  // a device may be endless
   std::ifstream present(path, std::ios::binary);
@@ -79,7 +69,7 @@ RankSample difference(const EngineCounters& now, const EngineCounters& before) {
 
 RankSample combine_ranks(const RankSample& own, Communicator& communicator, Device& device) {
   RankSample all;
-  for (const RankSample& rank : gather_records(own, communicator, device)) {
+  for (const RankSample& rank : gather_from_ranks(own, communicator, device, "step report")) {
     all.loss += rank.loss / communicator.size();
     all.upload_stall_seconds = std::max(all.upload_stall_seconds, rank.upload_stall_seconds);
     all.download_stall_seconds = std::max(all.download_stall_seconds, rank.download_stall_seconds);
@@ -100,7 +90,8 @@ RankSample combine_ranks(const RankSample& own, Communicator& communicator, Devi
 
 void largest_of_ranks(std::span<Bytes> values, Communicator& communicator, Device& device) {
   for (Bytes& value : values)
-    for (const Bytes rank : gather_records(value, communicator, device)) value = std::max(value, rank);
+    for (const Bytes rank : gather_from_ranks(value, communicator, device, "run summary"))
+      value = std::max(value, rank);
 }
 
 MetricsFile::MetricsFile(const std::string& path) : path_(path) {
@@ -111,7 +102,7 @@ MetricsFile::MetricsFile(const std::string& path) : path_(path) {
       kind == std::filesystem::file_type::fifo || kind == std::filesystem::file_type::socket)
     throw UsageError(
         fmt::format("--metrics: {} is a pipe; give a file, and follow it with `tail -f`.", path));
-  refuse_other_content(path);
+  take_over(path);
   file_.open(path, std::ios::app);
   if (!file_)
     throw UsageError(

@@ -94,9 +94,7 @@ Json get_dtype(const Settings& settings) {
 }
 
 void set_learning_rate(Settings& settings, const ConfigValue& value) {
-  settings.learning_rate = value.number(0, infinity);
-  if (settings.learning_rate > std::numeric_limits<float>::max())
-    value.refuse("a number that fits fp32, in which weights are updated");
+  settings.learning_rate = learning_rate_value(value);
   settings.scheduler.maximum_rate.reset();  // which would go before it
 }
 void set_decay(Settings& settings, const ConfigValue& value) {

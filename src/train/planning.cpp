@@ -29,6 +29,17 @@ std::string over_limits(const MemoryPlan& memory) {
   return why;
 }
 
+// This rank's share of the memory that the machine has available.
+Bytes machine_share(const ResolvedOptions& options) {
+  return available_host_memory() / static_cast<Bytes>(options.launch.local_size);
+}
+
+// What a run takes of it. The CPU device takes its limit whole.
+Bytes bytes_taken(const ResolvedOptions& options, const MemoryPlan& plan) {
+  const Bytes arena = std::max(plan.device.total(), options.device_memory_bytes);
+  return plan.host.total() + (options.device == DeviceKind::cpu ? arena : 0);
+}
+
 // Memory that a host limit leaves keeps optimizer blocks, which then need not be read.
 Bytes swap_cache_bytes(const ResolvedOptions& options, const PlanRequest& request) {
   if (options.swap_cache_bytes) return *options.swap_cache_bytes;
@@ -36,9 +47,7 @@ Bytes swap_cache_bytes(const ResolvedOptions& options, const PlanRequest& reques
   const Bytes needed = plan.host.total();
   if (request.host_limit <= needed) return 0;
   // It is worth having, not worth failing for: no more than this rank's share of what the machine has.
-  const Bytes arena = std::max(plan.device.total(), options.device_memory_bytes);
-  const Bytes taken = needed + (options.device == DeviceKind::cpu ? arena : 0);
-  const Bytes share = available_host_memory() / static_cast<Bytes>(options.launch.local_size);
+  const Bytes taken = bytes_taken(options, plan), share = machine_share(options);
   return std::min(request.host_limit - needed, share > taken ? share - taken : 0);
 }
 
@@ -62,14 +71,11 @@ TagBytes measured_memory(const ResolvedOptions& options, const ModelOptions& mod
   }
 }
 
-// The CPU device takes its limit whole.
 void require_arena(const ResolvedOptions& options, const RunPlan& plan, Bytes machine_limit) {
-  if (options.device != DeviceKind::cpu) return;
-  const Bytes arena = device_arena_bytes(options, plan);
-  if (arena + plan.memory.host.total() <= machine_limit) return;
+  if (bytes_taken(options, plan.memory) <= machine_limit) return;
   refuse(plan.memory,
          fmt::format("--device-memory {} is taken at the start, and this machine has {} for each rank",
-                     format_bytes(arena), format_bytes(machine_limit)),
+                     format_bytes(options.device_memory_bytes), format_bytes(machine_limit)),
          fmt::format("It fits with --device-memory {}MiB.", divide_up(plan.memory.device.total(), mebibyte)));
 }
 
@@ -108,13 +114,13 @@ void require_fit(const ResolvedOptions& options, const RunPlan& plan) {
   if (!plan.memory.fits())
     refuse(plan.memory, over_limits(plan.memory), smallest_change_that_fits(plan.request));
   const auto ranks = static_cast<Bytes>(options.launch.local_size);
-  const Bytes available = available_host_memory();
+  const Bytes share = machine_share(options);
   PlanRequest here = plan.request;
-  here.machine_limit = std::max<Bytes>(1, available / ranks);
+  here.machine_limit = std::max<Bytes>(1, share);
   if (plan_memory(here).fits()) return require_arena(options, plan, here.machine_limit);
   refuse(plan.memory,
          fmt::format("it needs {} of this machine's memory, {} of which are available",
-                     format_bytes(plan.memory.machine_bytes() * ranks), format_bytes(available)),
+                     format_bytes(plan.memory.machine_bytes() * ranks), format_bytes(share * ranks)),
          smallest_change_that_fits(here));
 }
 

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "headrace/config.h"
+#include "src/train/settings.h"
 
 namespace headrace {
 namespace {
@@ -36,6 +38,13 @@ double learning_rate(const ScheduleOptions& schedule, std::uint64_t iteration) {
                                ? 1 - progress
                                : (1 + std::cos(std::numbers::pi * progress)) / 2;
   return schedule.floor + (schedule.peak - schedule.floor) * remaining;
+}
+
+double learning_rate_value(const ConfigValue& value) {
+  const double rate = value.number(0, std::numeric_limits<double>::infinity());
+  if (rate > std::numeric_limits<float>::max())
+    value.refuse("a number that fits fp32, in which weights are updated");
+  return rate;
 }
 
 }  // namespace headrace

@@ -14,12 +14,8 @@ namespace {
 // Ranks with different options would wait for each other in different places (FIELD-CASES L1).
 void check_ranks_agree(const ResolvedOptions& options, const std::string& run, Communicator& communicator,
                        Device& device) {
-  if (communicator.size() == 1) return;
-  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(communicator.size()));
-  hashes[static_cast<std::size_t>(communicator.rank())] = hash_bytes(options.effective_config + run);
-  const std::vector<Bytes> pieces(hashes.size(), sizeof(std::uint64_t));
-  communicator.all_gather(hashes.data(), pieces, Traffic::control, "options of the ranks");
-  device.synchronize();
+  const auto hashes = gather_from_ranks(hash_bytes(options.effective_config + run), communicator, device,
+                                        "options of the ranks");
   for (std::size_t r = 1; r < hashes.size(); ++r)
     if (hashes[r] != hashes[0])
       throw UsageError(fmt::format(

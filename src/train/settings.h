@@ -98,6 +98,9 @@ void refuse_without_effect(const Settings& settings);
 // ... and a given performance hint without effect is listed: "--swap-block, --io (nothing is on NVMe)".
 std::vector<std::string> hints_without_effect(const Settings& settings);
 
+// A learning rate that fp32 holds.
+double learning_rate_value(const ConfigValue& value);
+
 // A rank's own folder of a swap path.
 std::string rank_directory(const std::string& swap_path, int rank);
 

@@ -43,8 +43,7 @@ void require_disk(const ResolvedOptions& options, const MemoryPlan& plan) {
   throw DoesNotFit(fmt::format(
       "the swap stores of {} ranks need {} in {}, whose file system has {} for them, an earlier run's stores "
       "included. Free some space, or give --swap-path a folder on a larger disk; --durability none needs "
-      "half of "
-      "it, and cannot be resumed.",
+      "half of it, and cannot be resumed.",
       options.launch.local_size, format_bytes(needed), options.swap_path, format_bytes(available)));
 }
 

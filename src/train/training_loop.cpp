@@ -118,9 +118,8 @@ void refuse_endless_skipping(const RunOutcome& outcome, std::uint64_t step) {
   constexpr std::uint64_t patience = 20;
   if (outcome.skipped_in_a_row < patience) return;
   throw Error(fmt::format(
-      "the gradient was not finite in the last {} steps, {} to {}: they were skipped, and the weights are "
-      "those "
-      "after step {}. {}",
+      "the gradient was not finite in the last {} steps, {} to {}: they were skipped, and the weights "
+      "are those after step {}. {}",
       patience, step - patience + 1, step, step - patience, overflow_advice));
 }
 

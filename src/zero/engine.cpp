@@ -39,7 +39,6 @@ struct Engine::Impl {
   void fill(const OptimizerBlock& block, StateBlock state, const ValueSource& values) const;
   std::uint64_t common_commit() const;
   SwapCommit find_commit(std::uint64_t step) const;
-  std::vector<std::uint64_t> of_each_rank(std::uint64_t own) const;
   void commit(const TrainingState& state);
   AdamArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
   void update(const AdamArguments& arguments, const TrainingState& state);
@@ -72,18 +71,8 @@ std::uint64_t Engine::Impl::common_commit() const {
   if (commits.empty())
     throw UsageError(fmt::format("the swap store {} holds no committed step to resume from.",
                                  context.options.swap_directory));
-  const std::vector<std::uint64_t> newest = of_each_rank(commits.back().step);
+  const auto newest = gather_from_ranks(commits.back().step, context.communicator, context.device, "resume");
   return *std::min_element(newest.begin(), newest.end());
-}
-
-std::vector<std::uint64_t> Engine::Impl::of_each_rank(std::uint64_t own) const {
-  const auto world = static_cast<std::size_t>(context.communicator.size());
-  std::vector<std::uint64_t> values(world);
-  values[static_cast<std::size_t>(context.communicator.rank())] = own;
-  const std::vector<Bytes> pieces(world, sizeof(std::uint64_t));
-  if (world > 1) context.communicator.all_gather(values.data(), pieces, Traffic::control, "resume");
-  context.device.synchronize();
-  return values;
 }
 
 // The commit of `step`; every rank's says the same of the run.
@@ -97,7 +86,8 @@ SwapCommit Engine::Impl::find_commit(std::uint64_t step) const {
         "the ranks' swap stores have no step in common: rank {} no longer holds step {}, the newest "
         "one of another rank. One of them is damaged, or they do not come from the same run.",
         rank, step));
-  const std::vector<std::uint64_t> runs = of_each_rank(hash_bytes(found.metadata));
+  const auto runs =
+      gather_from_ranks(hash_bytes(found.metadata), context.communicator, context.device, "resume");
   for (std::size_t r = 1; r < runs.size(); ++r)
     if (runs[r] != runs[0])
       throw Error(

@@ -69,9 +69,8 @@ TrainingState decode_training_state(const std::string& text, std::uint64_t& step
     return state;
   } catch (const nlohmann::json::exception&) {
     throw CorruptData(
-        "the swap store's last commit does not hold a training state: another version of this program wrote "
-        "it. "
-        "Continue the run with that version, or start a new one.");
+        "the swap store's last commit does not hold a training state: another version of this program "
+        "wrote it. Continue the run with that version, or start a new one.");
   }
 }
 

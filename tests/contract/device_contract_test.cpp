@@ -219,7 +219,9 @@ TEST_P(DeviceContract, destruction_runs_what_is_queued_even_across_lanes) {
 
 TEST_P(DeviceContract, destruction_after_an_error_is_quiet) {
   device->enqueue(Lane::compute, "fail", [] { throw std::runtime_error("no"); });
-  device.reset();
+  ::testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(device.reset());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_P(DeviceContract, what_work_holds_is_released_when_the_lane_has_passed_it) {

@@ -126,6 +126,8 @@ TEST(StoreLock, a_closed_lock_is_free_even_while_a_forked_child_lives_on) {
   const WaitingChild child([] {});
   lock.reset();
   const StoreLock again = StoreLock::acquire(folder.path());
+  EXPECT_EQ(again.previous_owner().state, SwapOwner::State::none);
+  EXPECT_TRUE(again.owned_by_this_process());
 }
 
 TEST(StoreLock, a_lock_that_only_a_child_of_the_dead_owner_holds_is_stale) {

@@ -81,9 +81,9 @@ TEST(ConfigText, nesting_without_end_is_refused) {
 }
 
 TEST(ConfigText, comes_from_regular_files_alone) {
-  char folder[] = "/tmp/headrace-config-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder), nullptr);
-  const std::string base = folder, pipe = base + "/pipe", file = base + "/file";
+  std::string base = (std::filesystem::temp_directory_path() / "headrace-config-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(base.data()), nullptr);
+  const std::string pipe = base + "/pipe", file = base + "/file";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   std::ofstream(file) << "{}";
   EXPECT_EQ(read_config_text(file), "{}");
