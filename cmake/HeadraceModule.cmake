@@ -1,9 +1,13 @@
 # headrace_module(NAME DIRECTORY dir [DEPENDS modules...] [PUBLIC libs...] [PRIVATE libs...])
-# A static library headrace_NAME of every *.cpp directly in `dir`. Its own headers are included as "NAME-relative" paths
+# A static library headrace_NAME of every *.cpp directly in `dir`, or of headrace_NAME_sources where that is set. Its own headers are included as "NAME-relative" paths
 # from the source root (for example "src/memory/arena.h"); what it offers to others is under include/headrace.
 function(headrace_module name)
   cmake_parse_arguments(arg "" "DIRECTORY" "DEPENDS;PUBLIC;PRIVATE" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${arg_DIRECTORY}/*.cpp")
+  if(DEFINED headrace_${name}_sources)
+    set(sources ${headrace_${name}_sources})
+  else()
+    file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${arg_DIRECTORY}/*.cpp")
+  endif()
   if(NOT sources)
     set(kind INTERFACE)
     add_library(headrace_${name} INTERFACE)

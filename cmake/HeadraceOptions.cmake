@@ -16,8 +16,8 @@ endif()
 # Flags of every target. No -march: wide instructions live in the files that are dispatched at run time.
 # -ffp-contract=off: every fma is written out, so that all instruction sets give the same bits.
 add_library(headrace_flags INTERFACE)
-target_compile_options(headrace_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
-                                                -ffp-contract=off -fno-math-errno)
+set(headrace_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror -ffp-contract=off -fno-math-errno)
+target_compile_options(headrace_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${headrace_warnings}>")
 if(HEADRACE_SANITIZE)
   # -O1 -g1: a finding needs its lines and no variables; -O2 -g takes 2.5 times as long to compile.
   target_compile_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE} -fno-omit-frame-pointer

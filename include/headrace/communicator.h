@@ -98,8 +98,10 @@ std::unique_ptr<Communicator> make_single_communicator(Device& device);
 // Loads the MPI module (libheadrace_mpi.so beside the program); UsageError naming the package when that
 // fails. MPI_Init is called once per process, MPI_Finalize at exit.
 std::unique_ptr<Communicator> make_mpi_communicator(Device& device, const CommunicatorOptions& options);
-// Throws UsageError saying how to get it when built without NCCL.
-std::unique_ptr<Communicator> make_nccl_communicator(Device& device, const CommunicatorOptions& options);
+// Device memory travels over NCCL, host memory over `control`, which also carries NCCL's id and the barriers.
+// `device` is make_cuda_device's. Throws UsageError saying how to get it when built without NCCL.
+std::unique_ptr<Communicator> make_nccl_communicator(Device& device, std::unique_ptr<Communicator> control,
+                                                     const CommunicatorOptions& options);
 
 // What a launcher (mpirun, srun, torchrun) says of this process through its environment; {0, 1, 0, 1} without
 // one.

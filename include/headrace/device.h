@@ -93,7 +93,14 @@ struct CpuDeviceOptions {
   double largest_delay_seconds = 0.0;
 };
 std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options);
-// Throws UsageError saying how to get it when built without CUDA.
-std::unique_ptr<Device> make_cuda_device(Bytes memory_bytes);
+
+struct CudaDeviceOptions {
+  Bytes memory_bytes = 0;
+  int local_rank = 0, local_size = 1;  // rank r of a host takes its device r
+};
+// Both throw UsageError: saying how to get it when built without CUDA, or why this machine has none to give.
+std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options);
+// Free memory of that device, less a reserve for the context, kernels and NCCL.
+Bytes available_cuda_memory(int local_rank);
 
 }  // namespace headrace

@@ -38,5 +38,7 @@ class DeviceKernels {
   virtual void round_to(Lane lane, const float* high, void* low, DType dtype, std::uint64_t numel) = 0;
 };
 std::unique_ptr<DeviceKernels> make_cpu_kernels(Device& device);
+// `device` is make_cuda_device's. Throws UsageError saying how to get it when built without CUDA.
+std::unique_ptr<DeviceKernels> make_cuda_kernels(Device& device);
 
 }  // namespace headrace

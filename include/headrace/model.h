@@ -11,6 +11,7 @@
 #include "headrace/device.h"
 #include "headrace/dtype.h"
 #include "headrace/memory.h"
+#include "headrace/ops.h"
 #include "headrace/units.h"
 
 namespace headrace {
@@ -49,6 +50,7 @@ class Model {
     Device* device = nullptr;
     DeviceMemory* memory = nullptr;
     ModuleHooks* hooks = nullptr;
+    Ops* ops = nullptr;
     std::vector<UnitId> units;
     std::vector<const UnitLayout*> layouts;
   };
@@ -63,10 +65,11 @@ class Model {
 };
 std::unique_ptr<Model> make_gpt2(const ModelConfig& config, const ModelOptions& options);
 
-// Peak device bytes per tag of one forward_backward on the CPU device, found by running it on a device that
-// executes nothing. `compute_threads` is the device's (scratch memory is one a thread); 0: cpu_threads().
+// Peak device bytes per tag of one forward_backward with operations of `make_ops`, found by running it on a
+// device that executes nothing. `compute_threads` is the device's (on the CPU, scratch memory is one a
+// thread); 0: cpu_threads().
 TagBytes measure_model_memory(const ModelConfig& config, const ModelOptions& options,
-                              int compute_threads = 0);
+                              const OpsFactory& make_ops, int compute_threads = 0);
 // The sequence of hook calls of one forward_backward (the same way): what the planner counts.
 std::vector<HookCall> record_hook_calls(const ModelConfig& config, const ModelOptions& options);
 

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "src/model/gemm.h"
-#include "src/model/ops.h"
+#include "headrace/ops.h"
 #include "src/model/stack_scope.h"
 
 namespace headrace {

@@ -14,7 +14,7 @@
 #include "src/model/gpt2_block.h"
 #include "src/model/gpt2_head.h"
 #include "src/model/gpt2_units.h"
-#include "src/model/ops.h"
+#include "headrace/ops.h"
 #include "src/model/stack_scope.h"
 
 namespace headrace {
@@ -70,7 +70,6 @@ class Gpt2 final : public Model {
   ModelOptions options_;
   BatchShape shape_{options_.batch, options_.sequence, config_.width, config_.heads, options_.dtype};
   Context context_;
-  std::unique_ptr<Ops> ops_;
 };
 
 void Gpt2::bind(Context context) {
@@ -79,7 +78,6 @@ void Gpt2::bind(Context context) {
                  "bound to {} ids and {} layouts of {} units", context.units.size(), context.layouts.size(),
                  units);
   context_ = std::move(context);
-  ops_ = make_ops(*context_.device, *context_.memory);
 }
 
 Gpt2::Batch Gpt2::push_batch(const std::int32_t* tokens, bool backward) {
@@ -105,7 +103,7 @@ Gpt2::Batch Gpt2::push_batch(const std::int32_t* tokens, bool backward) {
 Matrix Gpt2::embed(const Batch& batch) {
   const Matrix x = push_activations(*context_.memory, shape_, shape_.width);
   const FlatUnit weights = acquire(0);
-  ops_->embedding(batch.tokens, weights.matrix_of(embedding_unit::wte),
+  context_.ops->embedding(batch.tokens, weights.matrix_of(embedding_unit::wte),
                   weights.matrix_of(embedding_unit::wpe), x.data);
   release(0);
   return x;
@@ -118,7 +116,7 @@ Gpt2::KeptBlock Gpt2::forward_block(int layer, const Matrix& x, Matrix& output) 
   const DeviceMemory::Mark after_output = memory.mark();
   kept.activations = BlockActivations::push(memory, shape_);
   const FlatUnit weights = acquire(block_index(layer));
-  Gpt2Block(*ops_, memory, shape_).forward(weights, x, kept.activations, output.data);
+  Gpt2Block(*context_.ops, memory, shape_).forward(weights, x, kept.activations, output.data);
   release(block_index(layer));
   if (options_.recompute) memory.pop_to(after_output);
   return kept;
@@ -126,7 +124,7 @@ Gpt2::KeptBlock Gpt2::forward_block(int layer, const Matrix& x, Matrix& output) 
 
 void Gpt2::backward_block(int layer, const KeptBlock& kept, const Matrix& stream) {
   DeviceMemory& memory = *context_.memory;
-  const Gpt2Block block(*ops_, memory, shape_);
+  const Gpt2Block block(*context_.ops, memory, shape_);
   BlockActivations activations = kept.activations;
   const FlatUnit weights = acquire(block_index(layer));
   if (options_.recompute) {
@@ -152,7 +150,7 @@ void Gpt2::run_head(const Batch& batch, const Matrix& x, bool forward, bool back
     pass.gradient = &gradient;
     pass.tied_gradient = batch.tied_gradient;
   }
-  Gpt2Head(*ops_, *context_.memory, shape_).run(weights, table, batch.tokens, x, pass);
+  Gpt2Head(*context_.ops, *context_.memory, shape_).run(weights, table, batch.tokens, x, pass);
   if (config_.tied_embedding) release(0);
   release(head_index());
   if (backward) gradients_ready(head_index());
@@ -161,14 +159,14 @@ void Gpt2::run_head(const Batch& batch, const Matrix& x, bool forward, bool back
 void Gpt2::backward_embedding(const Batch& batch) {
   if (!options_.fused_head) acquire(0);
   const FlatUnit gradient = gradient_of(0);
-  ops_->embedding_backward(batch.tokens, batch.stream.data, batch.tied_gradient,
+  context_.ops->embedding_backward(batch.tokens, batch.stream.data, batch.tied_gradient,
                            gradient.matrix_of(embedding_unit::wte), gradient.matrix_of(embedding_unit::wpe));
   if (!options_.fused_head) release(0);
   gradients_ready(0);
 }
 
 void Gpt2::forward_backward(const std::int32_t* tokens, float loss_scale, float* loss) {
-  HEADRACE_CHECK(ops_ != nullptr, "model {} is not bound", config_.name);
+  HEADRACE_CHECK(context_.ops != nullptr, "model {} is not bound", config_.name);
   const StackScope scope(*context_.memory);
   const Batch batch = push_batch(tokens, true);
   const float gradient_factor = loss_scale / static_cast<float>(shape_.rows());
@@ -185,14 +183,14 @@ void Gpt2::forward_backward(const std::int32_t* tokens, float loss_scale, float*
     run_head(batch, x, true, false, gradient_factor);
     run_head(batch, x, false, true, gradient_factor);
   }
-  ops_->mean_loss(batch.losses, shape_.rows(), loss);
+  context_.ops->mean_loss(batch.losses, shape_.rows(), loss);
   for (int layer = config_.layers - 1; layer >= 0; --layer)
     backward_block(layer, blocks[static_cast<std::size_t>(layer)], batch.stream);
   backward_embedding(batch);
 }
 
 void Gpt2::evaluate(const std::int32_t* tokens, float* loss) {
-  HEADRACE_CHECK(ops_ != nullptr, "model {} is not bound", config_.name);
+  HEADRACE_CHECK(context_.ops != nullptr, "model {} is not bound", config_.name);
   DeviceMemory& memory = *context_.memory;
   const StackScope scope(memory);
   const Batch batch = push_batch(tokens, false);
@@ -201,11 +199,11 @@ void Gpt2::evaluate(const std::int32_t* tokens, float* loss) {
     const StackScope block_scope(memory);
     const BlockActivations activations = BlockActivations::push(memory, shape_);
     const FlatUnit weights = acquire(block_index(layer));
-    Gpt2Block(*ops_, memory, shape_).forward(weights, x, activations, x.data);
+    Gpt2Block(*context_.ops, memory, shape_).forward(weights, x, activations, x.data);
     release(block_index(layer));
   }
   run_head(batch, x, true, false, 1.0f);
-  ops_->mean_loss(batch.losses, shape_.rows(), loss);
+  context_.ops->mean_loss(batch.losses, shape_.rows(), loss);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include "headrace/memory.h"
 #include "src/model/gpt2_units.h"
-#include "src/model/ops.h"
+#include "headrace/ops.h"
 
 namespace headrace {
 

@@ -6,7 +6,7 @@
 
 #include "headrace/model.h"
 #include "headrace/units.h"
-#include "src/model/ops.h"
+#include "headrace/ops.h"
 
 namespace headrace {
 

@@ -31,7 +31,8 @@ struct Dry {
   std::vector<HookCall> calls;
 };
 
-Dry run_dry(const ModelConfig& config, const ModelOptions& options, int compute_threads) {
+Dry run_dry(const ModelConfig& config, const ModelOptions& options, const OpsFactory& make_ops,
+            int compute_threads) {
   NullDevice device(compute_threads > 0 ? compute_threads : cpu_threads());
   MemoryBudget budget("device", device.info().memory_capacity_bytes);
   DeviceMemory memory(device.arena(), budget);
@@ -39,7 +40,9 @@ Dry run_dry(const ModelConfig& config, const ModelOptions& options, int compute_
   const std::unique_ptr<Model> model = make_gpt2(config, options);
   std::vector<UnitLayout> layouts;
   for (UnitSpec& spec : model->unit_specs()) layouts.push_back(make_unit_layout(std::move(spec)));
+  const std::unique_ptr<Ops> ops = make_ops(device, memory);
   Model::Context context;
+  context.ops = ops.get();
   context.device = &device;
   context.memory = &memory;
   context.hooks = &hooks;
@@ -55,12 +58,13 @@ Dry run_dry(const ModelConfig& config, const ModelOptions& options, int compute_
 
 }  // namespace
 
-TagBytes measure_model_memory(const ModelConfig& config, const ModelOptions& options, int compute_threads) {
-  return run_dry(config, options, compute_threads).memory;
+TagBytes measure_model_memory(const ModelConfig& config, const ModelOptions& options,
+                              const OpsFactory& make_ops, int compute_threads) {
+  return run_dry(config, options, make_ops, compute_threads).memory;
 }
 
 std::vector<HookCall> record_hook_calls(const ModelConfig& config, const ModelOptions& options) {
-  return run_dry(config, options, 1).calls;
+  return run_dry(config, options, make_cpu_ops, 1).calls;
 }
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-#include "src/model/ops.h"
+#include "headrace/ops.h"
 
 #include "headrace/errors.h"
 #include "src/model/cpu_ops.h"
@@ -18,10 +18,8 @@ Matrix row_range(const Matrix& whole, std::int64_t first, std::int64_t rows) {
   return part;
 }
 
-std::unique_ptr<Ops> make_ops(Device& device, DeviceMemory& memory) {
-  if (!device.info().host_addressable)
-    throw UsageError(fmt::format("the native model has no operations for device {}: use --device cpu",
-                                 device.info().name));
+std::unique_ptr<Ops> make_cpu_ops(Device& device, DeviceMemory& memory) {
+  HEADRACE_CHECK(device.info().host_addressable, "CPU operations on device {}", device.info().name);
   return std::make_unique<CpuOps>(device, memory);
 }
 

@@ -7,7 +7,10 @@ namespace headrace {
 namespace {
 
 std::unique_ptr<Device> make_device(const ResolvedOptions& options, Bytes memory_bytes) {
-  if (options.device == DeviceKind::cuda) return make_cuda_device(memory_bytes);
+  if (options.device == DeviceKind::cuda)
+    return make_cuda_device({.memory_bytes = memory_bytes,
+                             .local_rank = options.launch.local_rank,
+                             .local_size = options.launch.local_size});
   return make_cpu_device({.memory_bytes = memory_bytes,
                           .compute_threads = options.threads,
                           .link_bytes_per_second = options.link_bytes_per_second});
@@ -16,16 +19,21 @@ std::unique_ptr<Device> make_device(const ResolvedOptions& options, Bytes memory
 std::unique_ptr<Communicator> make_communicator(const ResolvedOptions& options, Device& device) {
   if (options.launch.size == 1) return make_single_communicator(device);
   const CommunicatorOptions communicator{.timeout_seconds = options.timeout_seconds};
-  if (options.device == DeviceKind::cuda) return make_nccl_communicator(device, communicator);
   if (options.launch.launcher == "torchrun")
     throw UsageError(
         "the native trainer runs under mpirun or srun; torchrun is for PyTorch programs. Start it as: mpirun "
         "-n 4 headrace train "
         "...");
-  return make_mpi_communicator(device, communicator);
+  auto over_mpi = make_mpi_communicator(device, communicator);
+  if (options.device == DeviceKind::cpu) return over_mpi;
+  return make_nccl_communicator(device, std::move(over_mpi), communicator);
 }
 
 }  // namespace
+
+OpsFactory ops_factory(DeviceKind device) {
+  return device == DeviceKind::cuda ? make_cuda_ops : make_cpu_ops;
+}
 
 std::unique_ptr<IoEngine> make_io(IoKind kind) {
   switch (kind) {
@@ -43,7 +51,8 @@ Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes
   if (options.threads > 0) set_cpu_threads(options.threads);
   Backends backends;
   backends.device = make_device(options, device_memory_bytes);
-  backends.kernels = make_cpu_kernels(*backends.device);
+  backends.kernels = options.device == DeviceKind::cuda ? make_cuda_kernels(*backends.device)
+                                                        : make_cpu_kernels(*backends.device);
   backends.communicator = make_communicator(options, *backends.device);
   if (options.engine.optimizer_tier == Tier::nvme) backends.io = make_io(options.io);
   return backends;

@@ -8,6 +8,7 @@
 #include "headrace/device.h"
 #include "headrace/io_engine.h"
 #include "headrace/kernels.h"
+#include "headrace/ops.h"
 
 namespace headrace {
 
@@ -19,6 +20,7 @@ struct Backends {
   std::unique_ptr<IoEngine> io;  // null when nothing lives on NVMe
 };
 Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes);
+OpsFactory ops_factory(DeviceKind device);
 std::unique_ptr<IoEngine> make_io(IoKind kind);
 
 }  // namespace headrace

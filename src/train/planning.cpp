@@ -6,6 +6,7 @@
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 #include "headrace/train.h"
+#include "src/train/backends.h"
 
 namespace headrace {
 namespace {
@@ -62,7 +63,7 @@ int planned_threads(const ResolvedOptions& options) {
 // The model is measured on a device of more memory than any machine has.
 TagBytes measured_memory(const ResolvedOptions& options, const ModelOptions& model_options, int threads) {
   try {
-    return measure_model_memory(options.model, model_options, threads);
+    return measure_model_memory(options.model, model_options, ops_factory(options.device), threads);
   } catch (const DoesNotFit&) {
     throw DoesNotFit(fmt::format(
         "one micro-batch of {} x {} tokens needs more memory than any machine has. Give a smaller "

@@ -61,9 +61,11 @@ void Session::build() {
   engine = std::make_unique<Engine>(*backends.device, *backends.kernels, *backends.communicator,
                                     backends.io.get(), inputs.plan.request.engine);
   model = make_gpt2(options.model, options.model_options);
+  ops = ops_factory(options.device)(*backends.device, engine->device_memory());
   Model::Context context{.device = backends.device.get(),
                          .memory = &engine->device_memory(),
                          .hooks = engine.get(),
+                         .ops = ops.get(),
                          .units = {},
                          .layouts = {}};
   for (UnitSpec& spec : model->unit_specs()) context.units.push_back(engine->add_unit(std::move(spec)));

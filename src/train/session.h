@@ -33,6 +33,7 @@ struct Session {
   RunInputs inputs;
   Backends backends;
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
   TrainingState state;
   std::string run;  // run_identity

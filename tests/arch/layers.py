@@ -19,12 +19,13 @@ HEADER_OWNERS = {
     "planner": "planner",
     "model": "model",
     "train": "config data train",
-    "seam": "communicator device kernels",
+    "seam": "communicator device kernels ops",
 }
 # Modules that implement or use a seam; the others (aio, swap, memory, base) know no device and no rank.
 SEAM_USERS = {
     "device": {"seam", "device", "gpu", "comm", "zero", "checkpoint", "planner", "model", "train", "cli"},
     "communicator": {"seam", "gpu", "comm", "zero", "checkpoint", "planner", "train", "cli"},
+    "ops": {"seam", "gpu", "model", "train"},
     "kernels": {"seam", "cpu_adam", "device", "gpu", "zero", "checkpoint", "planner", "train", "cli"},
 }
 # (reader, owner): private headers that another module reads. The planner asks the engine's own layout and sizing rules, so
@@ -45,9 +46,9 @@ LIBRARY_HOMES = {
     r"spdlog/.*": {"base"},
 }
 BACKEND_MAKERS = re.compile(
-    r"\bmake_(cpu_device|cuda_device|cpu_kernels|cuda_kernels|(single|mpi|nccl)_communicator)\b")
+    r"\bmake_(cpu_device|cuda_device|cpu_kernels|cuda_kernels|cpu_ops|cuda_ops|(single|mpi|nccl)_communicator)\b")
 BACKEND_REGISTRY = "src/train/backends.cpp"
-BACKEND_HOMES = {"device", "gpu", "comm"}
+BACKEND_HOMES = {"device", "gpu", "comm", "model"}
 CUDA_NAMES = re.compile(r"^\s*#\s*if.*\b\w*(CUDA|NCCL)\w*|\b(cuda|nccl|cublas)[A-Z]\w*|\b__(global|device|host)__\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 PUBLIC_HEADER_MAX_LINES = 150
@@ -60,7 +61,7 @@ class Modules:
 
     def __init__(self, root):
         self.folders = {"cli": "src/cli"}
-        self.depends = {"cli": {"train"}, "seam": {"cpu_adam"}}
+        self.depends = {"cli": {"train"}, "seam": {"cpu_adam", "memory"}}
         text = re.sub(r"#.*", "", (root / "CMakeLists.txt").read_text())
         for call in re.findall(r"headrace_module\(([^)]*)\)", text):
             words = call.replace("${CMAKE_DL_LIBS}", "").split()

@@ -136,10 +136,10 @@ TEST_P(Gpt2OfType, measured_memory_and_calls_are_those_of_a_real_run) {
         set_cpu_threads(threads);
         ModelRun run(config(), other, threads);
         run.forward_backward(hashed_tokens(0, config(), other));
-        const TagBytes measured = measure_model_memory(config(), other), peak = run.budget.peak();
+        const TagBytes measured = measure_model_memory(config(), other, make_cpu_ops), peak = run.budget.peak();
         set_cpu_threads(0);
         EXPECT_EQ(measured.bytes, peak.bytes);
-        EXPECT_EQ(measure_model_memory(config(), other, threads).bytes, peak.bytes);
+        EXPECT_EQ(measure_model_memory(config(), other, make_cpu_ops, threads).bytes, peak.bytes);
         EXPECT_EQ(run.budget.current().total(), 0u);
         for (const HoldingHooks::Unit& unit : run.hooks.units) {
           EXPECT_EQ(unit.acquired, 0);
@@ -154,7 +154,7 @@ TEST(Gpt2, evaluate_takes_no_more_memory_than_training) {
     options.recompute = recompute;
     ModelRun run(small, options);
     run.evaluate(hashed_tokens(0, small, options));
-    const TagBytes training = measure_model_memory(small, options), evaluation = run.budget.peak();
+    const TagBytes training = measure_model_memory(small, options, make_cpu_ops), evaluation = run.budget.peak();
     for (std::size_t tag = 0; tag < memory_tag_count; ++tag)
       EXPECT_LE(evaluation.bytes[tag], training.bytes[tag]) << tag;
   }
@@ -168,11 +168,11 @@ TEST(Gpt2, recompute_keeps_one_input_a_block) {
   ModelConfig deeper = deep;
   deeper.layers = 13;
   const Bytes input = round_up(3 * 21 * 48 * 2, 64);
-  EXPECT_EQ(measure_model_memory(deeper, saving)[MemoryTag::activations] -
-                measure_model_memory(deep, saving)[MemoryTag::activations],
+  EXPECT_EQ(measure_model_memory(deeper, saving, make_cpu_ops)[MemoryTag::activations] -
+                measure_model_memory(deep, saving, make_cpu_ops)[MemoryTag::activations],
             input);
-  EXPECT_GT(measure_model_memory(deep, options)[MemoryTag::activations],
-            3 * measure_model_memory(deep, saving)[MemoryTag::activations]);
+  EXPECT_GT(measure_model_memory(deep, options, make_cpu_ops)[MemoryTag::activations],
+            3 * measure_model_memory(deep, saving, make_cpu_ops)[MemoryTag::activations]);
 }
 
 std::vector<std::string> calls_of(const ModelOptions& options, bool tied) {

@@ -94,7 +94,9 @@ class ModelRun {
               hashed_weight(index, i, unit.layout.spec.parameters[p].initial_mean);
     }
     hooks.publish();
+    ops = make_cpu_ops(*device, memory);
     Model::Context context;
+    context.ops = ops.get();
     context.device = device.get();
     context.memory = &memory;
     context.hooks = &hooks;
@@ -122,6 +124,7 @@ class ModelRun {
   MemoryBudget budget;
   DeviceMemory memory;
   HoldingHooks hooks;
+  std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
 };
 

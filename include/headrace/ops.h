@@ -1,4 +1,5 @@
-// The model's operations on device memory, forward and backward, each enqueued on the compute lane.
+// The seam of a model's operations on device memory, forward and backward, each enqueued on the compute lane.
+// Implemented by src/model for a device whose memory the host addresses, and by gpu for CUDA.
 //
 // Threads: one owner thread calls; nothing blocks. Memory named in a call stays valid until the lane has
 // passed it. Scratch memory is pushed on DeviceMemory's stack (workspace) and popped before the call returns:
@@ -10,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "headrace/device.h"
@@ -114,7 +116,11 @@ class Ops {
   virtual void round_to(const float* high, std::byte* low, DType dtype, std::int64_t numel) = 0;
 };
 
-// The operations for the kind of device this is; UsageError where there are none.
-std::unique_ptr<Ops> make_ops(Device& device, DeviceMemory& memory);
+// On a device that executes nothing (measure_model_memory), an implementation takes its scratch memory and
+// does no work.
+using OpsFactory = std::function<std::unique_ptr<Ops>(Device& device, DeviceMemory& memory)>;
+std::unique_ptr<Ops> make_cpu_ops(Device& device, DeviceMemory& memory);
+// Throws UsageError saying how to get it when built without CUDA.
+std::unique_ptr<Ops> make_cuda_ops(Device& device, DeviceMemory& memory);
 
 }  // namespace headrace
