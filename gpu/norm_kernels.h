@@ -38,7 +38,7 @@ struct RmsNormBackwardArguments {
   const std::byte* scale = nullptr;
   const float* rstd = nullptr;
   std::byte* dx = nullptr;  // may be dy
-  bool add_to_dx = false;   // dx += instead of dx =; dx is not dy then
+  bool add_to_dx = false;   // dx += instead of dx =
   std::byte* dscale = nullptr;
 };
 Bytes rms_norm_backward_scratch_bytes(std::int64_t rows, std::int64_t width);
