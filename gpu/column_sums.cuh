@@ -2,8 +2,8 @@
 //
 // [Note: order of sums over rows] The rows are cut in chunks (row_chunks). A block sums one chunk of some
 // columns: strand s, a warp, adds rows s, s + strands, ... of the chunk in that order, and the strands are
-// added in theirs. The partials of the chunks are rows again, summed the same way as one chunk. No sum depends
-// on the columns beside it, on the launch or on alignment.
+// added in theirs. The partials of the chunks are rows again, summed the same way as one chunk. No sum
+// depends on the columns beside it, on the launch or on alignment.
 //
 // A source says what is added up:
 //   static constexpr int sums, vector_numel     sums a column; columns of one load
@@ -124,7 +124,8 @@ void sum_columns(KernelQueue& queue, const char* name, const Source& source, std
     return static_cast<unsigned>((columns + 32 * each - 1) / (32 * each));
   };
   launch(queue, name,
-         {.grid = dim3(blocks(width, Source::vector_numel), static_cast<unsigned>(chunks.count)), .block = block},
+         {.grid = dim3(blocks(width, Source::vector_numel), static_cast<unsigned>(chunks.count)),
+          .block = block},
          sum_row_chunks<Source>, source, rows, width, chunks.rows, partials);
   launch(queue, name, {.grid = dim3(blocks(row_numel, 1)), .block = block},
          combine_row_chunks<T, Source::sums>, PartialRows{partials, row_numel}, chunks.count, totals);

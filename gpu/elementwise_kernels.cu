@@ -8,24 +8,21 @@
 namespace headrace {
 namespace {
 
-std::int64_t numel_of(const Matrix& m) { return m.rows * m.columns; }
-
-template <class T>
-const T* elements(const std::byte* data) {
-  return reinterpret_cast<const T*>(data);
-}
-template <class T>
-T* elements(std::byte* data) {
-  return reinterpret_cast<T*>(data);
+std::int64_t numel_of(const Matrix& m) {
+  return m.rows * m.columns;
 }
 
-__device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
 
 // ---- GELU: x * (1 + tanh(u)) / 2 = x * sigmoid(2u), 2u = slope * (x + cubic * x^3)
 
 constexpr float gelu_slope = 2.0f * 0.7978845608028654f, gelu_cubic = 0.044715f;
 
-__device__ float gelu_sigmoid(float x) { return sigmoid(x * (x * x * gelu_cubic + 1.0f) * gelu_slope); }
+__device__ float gelu_sigmoid(float x) {
+  return sigmoid(x * (x * x * gelu_cubic + 1.0f) * gelu_slope);
+}
 
 // Far from 0 the sigmoid is flat before its slope overflows.
 __device__ float gelu_derivative(float x, float sigmoid_x) {
@@ -288,7 +285,8 @@ void swiglu_backward(KernelQueue& queue, const SwigluBackwardArguments& a) {
 void add(KernelQueue& queue, const Matrix& a, const std::byte* b, std::byte* sum) {
   with_element(a.dtype, [&](auto element) {
     using T = decltype(element);
-    for_each_element(queue, "add", Add<T>{elements<T>(a.data), elements<T>(b), elements<T>(sum)}, numel_of(a));
+    for_each_element(queue, "add", Add<T>{elements<T>(a.data), elements<T>(b), elements<T>(sum)},
+                     numel_of(a));
   });
 }
 
