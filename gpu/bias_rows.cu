@@ -1,0 +1,67 @@
+#include "gpu/bias_rows.h"
+
+#include "gpu/kernel_language.h"
+
+namespace headrace {
+namespace {
+
+__device__ float to_fp32(float x) {
+  return x;
+}
+__device__ float to_fp32(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+__device__ float to_fp32(__half x) {
+  return __half2float(x);
+}
+__device__ void store(float* at, float x) {
+  *at = x;
+}
+__device__ void store(__nv_bfloat16* at, float x) {
+  *at = __float2bfloat16_rn(x);
+}
+__device__ void store(__half* at, float x) {
+  *at = __float2half_rn(x);
+}
+
+template <class C, class B>
+__global__ void bias_rows_kernel(C* c, const B* bias, std::int64_t rows, std::int64_t columns,
+                                 std::int64_t stride, bool accumulate) {
+  for (std::int64_t i = first_item(); i < rows * columns; i += item_step()) {
+    const std::int64_t column = i % columns;
+    C* at = c + i / columns * stride + column;
+    const float before = accumulate ? to_fp32(*at) : 0.0f;
+    store(at, bias != nullptr ? before + to_fp32(bias[column]) : before);
+  }
+}
+
+template <class C, class B>
+void launch_typed(KernelQueue& queue, const BiasRows& r) {
+  constexpr unsigned threads = 256;
+  launch(queue, "bias", {grid_blocks(r.rows * r.columns, threads), threads}, bias_rows_kernel<C, B>,
+         reinterpret_cast<C*>(r.c), reinterpret_cast<const B*>(r.bias), r.rows, r.columns, r.stride,
+         r.accumulate);
+}
+
+}  // namespace
+
+void bias_rows(KernelQueue& queue, const BiasRows& r) {
+  switch (r.type) {
+    case GemmType::bf16:
+      return launch_typed<__nv_bfloat16, __nv_bfloat16>(queue, r);
+    case GemmType::f16:
+      return launch_typed<__half, __half>(queue, r);
+    case GemmType::f32:
+      break;
+  }
+  switch (r.bias_type) {
+    case GemmType::bf16:
+      return launch_typed<float, __nv_bfloat16>(queue, r);
+    case GemmType::f16:
+      return launch_typed<float, __half>(queue, r);
+    case GemmType::f32:
+      return launch_typed<float, float>(queue, r);
+  }
+}
+
+}  // namespace headrace
