@@ -1,28 +1,9 @@
 #include "gpu/bias_rows.h"
 
-#include "gpu/kernel_language.h"
+#include "gpu/element.cuh"
 
 namespace headrace {
 namespace {
-
-__device__ float to_fp32(float x) {
-  return x;
-}
-__device__ float to_fp32(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-__device__ float to_fp32(__half x) {
-  return __half2float(x);
-}
-__device__ void store(float* at, float x) {
-  *at = x;
-}
-__device__ void store(__nv_bfloat16* at, float x) {
-  *at = __float2bfloat16_rn(x);
-}
-__device__ void store(__half* at, float x) {
-  *at = __float2half_rn(x);
-}
 
 template <class C, class B>
 __global__ void bias_rows_kernel(C* c, const B* bias, std::int64_t rows, std::int64_t columns,
@@ -31,7 +12,7 @@ __global__ void bias_rows_kernel(C* c, const B* bias, std::int64_t rows, std::in
     const std::int64_t column = i % columns;
     C* at = c + i / columns * stride + column;
     const float before = accumulate ? to_fp32(*at) : 0.0f;
-    store(at, bias != nullptr ? before + to_fp32(bias[column]) : before);
+    *at = from_fp32<C>(bias != nullptr ? before + to_fp32(bias[column]) : before);
   }
 }
 
