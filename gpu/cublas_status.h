@@ -1,4 +1,4 @@
-// Refusals of cuBLAS as errors of ours.
+// cuBLAS's statuses as errors.
 #pragma once
 
 #include <cublasLt.h>
@@ -10,10 +10,10 @@
 
 namespace headrace {
 
-// `what` was asked for, and of what: "algorithm for the product of ...".
+// Throws Error naming the operation and what cuBLAS says. `what` is "describe a matrix".
 inline void check_cublas(cublasStatus_t status, std::string_view what) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    throw Error(fmt::format("cuBLAS refuses the {}: {}", what, cublasLtGetStatusName(status)));
+    throw Error(fmt::format("cuBLAS could not {}: {}", what, cublasLtGetStatusName(status)));
 }
 
 }  // namespace headrace

@@ -60,16 +60,16 @@ Layout layout_of(GemmType type, std::int64_t rows, std::int64_t columns, std::in
   cublasLtMatrixLayout_t raw = nullptr;
   check_cublas(cublasLtMatrixLayoutCreate(&raw, cuda_type(type), static_cast<std::uint64_t>(columns),
                                           static_cast<std::uint64_t>(rows), stride),
-               "layout of a matrix");
+               "describe a matrix");
   return Layout(raw);
 }
 
 Operation operation_of(const GemmProblem& p) {
   cublasLtMatmulDesc_t raw = nullptr;
-  check_cublas(cublasLtMatmulDescCreate(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F), "description of a product");
+  check_cublas(cublasLtMatmulDescCreate(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe a product");
   Operation operation(raw);
   const auto put = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
-    set(cublasLtMatmulDescSetAttribute, raw, attribute, value, "description of a product");
+    set(cublasLtMatmulDescSetAttribute, raw, attribute, value, "describe a product");
   };
   put(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose == Transpose::b ? CUBLAS_OP_T : CUBLAS_OP_N);
   put(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose == Transpose::a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -83,10 +83,10 @@ Operation operation_of(const GemmProblem& p) {
 
 Preference preference_of(const GemmProblem& p, Bytes workspace_bytes) {
   cublasLtMatmulPreference_t raw = nullptr;
-  check_cublas(cublasLtMatmulPreferenceCreate(&raw), "limits of an algorithm");
+  check_cublas(cublasLtMatmulPreferenceCreate(&raw), "limit the choice of an algorithm");
   Preference preference(raw);
   const auto put = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-    set(cublasLtMatmulPreferenceSetAttribute, raw, attribute, value, "limits of an algorithm");
+    set(cublasLtMatmulPreferenceSetAttribute, raw, attribute, value, "limit the choice of an algorithm");
   };
   put(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
   // The other schemes round parts of a sum to the output's type.
@@ -196,7 +196,7 @@ void CudaGemm::multiply(KernelQueue& queue, const GemmProblem& problem, const Ge
   const Plan& plan = plan_of(problem);
   if (problem.bias)
     set(cublasLtMatmulDescSetAttribute, plan.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-        operands.bias, "address of a bias");
+        operands.bias, "take a bias");
   const float product_factor = 1.0f, before_factor = operands.accumulate ? 1.0f : 0.0f;
   constexpr const char* name = "matmul";
   queue.launching(name);
@@ -205,7 +205,7 @@ void CudaGemm::multiply(KernelQueue& queue, const GemmProblem& problem, const Ge
                      operands.a, plan.a.get(), &before_factor, operands.c, plan.c.get(), operands.c,
                      plan.c.get(), &plan.algorithm, workspace_, workspace_bytes_, queue.stream());
   queue.launched(name);
-  if (status != CUBLAS_STATUS_SUCCESS) check_cublas(status, describe(problem));
+  if (status != CUBLAS_STATUS_SUCCESS) check_cublas(status, "start the " + describe(problem));
 }
 
 CudaGemm::Plan& CudaGemm::plan_of(const GemmProblem& problem) {
@@ -213,7 +213,7 @@ CudaGemm::Plan& CudaGemm::plan_of(const GemmProblem& problem) {
   if (held) return *held;
   if (!handle_) {
     cublasLtHandle_t raw = nullptr;
-    check_cublas(cublasLtCreate(&raw), "start of the library");
+    check_cublas(cublasLtCreate(&raw), "start");
     handle_.reset(raw);
   }
   const bool a_transposed = problem.transpose == Transpose::a,
@@ -231,9 +231,9 @@ CudaGemm::Plan& CudaGemm::plan_of(const GemmProblem& problem) {
   check_cublas(
       cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan->operation.get(), plan->b.get(), plan->a.get(),
                                      plan->c.get(), plan->c.get(), preference.get(), 1, &found, &count),
-      "choice of an algorithm for the " + describe(problem));
+      "choose an algorithm for the " + describe(problem));
   check_cublas(count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : found.state,
-               "choice of an algorithm for the " + describe(problem));
+               "choose an algorithm for the " + describe(problem));
   plan->algorithm = found.algo;
   held = std::move(plan);
   return *held;
