@@ -31,7 +31,7 @@ class CudaOps final : public Ops {
       : device_(device),
         memory_(memory),
         gemm_(memory.persistent(MemoryTag::workspace, CudaGemm::workspace_bytes), CudaGemm::workspace_bytes) {
-    if (auto* const cuda = dynamic_cast<CudaDevice*>(&device)) {
+    if (CudaDevice* const cuda = as_cuda_device(device)) {
       queue_ = &cuda->queue(Lane::compute);
       fault_ = cuda->fault_word();
     }

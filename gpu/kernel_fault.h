@@ -1,16 +1,16 @@
-// What a kernel tells the host about data that it cannot use: a word in host memory that kernels reach, all
-// zeros until then. The first fault stays. The host reads it once the lane has passed the kernel.
+// What a kernel says when its input is wrong: it cannot throw. Plain memory that both the kernel and the host
+// see; the first to find code 0 writes it.
 #pragma once
+
+#include <string>
 
 namespace headrace {
 
-inline constexpr int no_fault = 0;
-// `where`: index into TokenBatch::ids. `value`: the id there.
-inline constexpr int token_outside_vocabulary = 1;
-
 struct KernelFault {
-  int code = no_fault;
+  enum Code : int { none = 0, token_outside_vocabulary = 1 };
+  int code = none;
   long long where = 0, value = 0;
 };
+std::string describe(const KernelFault& fault);
 
 }  // namespace headrace

@@ -35,11 +35,11 @@ __global__ void check_tokens_kernel(TokenCheckPointers check) {
   __syncthreads();
   if (thread != 0) return;
   for (int i = 0; i < check_threads; i += group) row = std::min(row, lowest[i]);
-  if (row >= check.rows || check.fault->code != no_fault) return;
+  if (row >= check.rows || check.fault->code != KernelFault::none) return;
   const std::int64_t where = index_of(check.tokens, check.first_row + row, ahead);
   check.fault->where = where;
   check.fault->value = check.tokens.ids[where];
-  check.fault->code = token_outside_vocabulary;
+  check.fault->code = KernelFault::token_outside_vocabulary;
 }
 
 // ---- sort: runs of sorted keys, merged in pairs. All keys differ, so a key's place is the number of smaller
