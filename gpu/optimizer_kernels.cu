@@ -1,0 +1,208 @@
+#include "gpu/optimizer_kernels.h"
+
+#include <cmath>
+
+#include "gpu/each_element.cuh"
+#include "headrace/kernels.h"
+
+namespace headrace {
+namespace {
+
+// ---- Sums over ranks
+
+template <class T, int most>
+struct SumSlices {
+  static constexpr int vector_numel = vector_numel_of<T, float>;
+  const T* slices[most];
+  int count;
+  float* sum;
+  bool accumulate;
+
+  // Every load precedes the stores, so `sum` may be one of the slices.
+  template <int n>
+  __device__ void run(std::int64_t i) const {
+    Floats<n> total = count == 0 ? all<n>(0.0f) : load<n>(slices[0] + i);
+#pragma unroll 4
+    for (int r = 1; r < count; ++r) {
+      const Floats<n> slice = load<n>(slices[r] + i);
+      for (int k = 0; k < n; ++k) total[k] = total[k] + slice[k];
+    }
+    if (accumulate) {
+      const Floats<n> before = load<n>(sum + i);
+      for (int k = 0; k < n; ++k) total[k] = before[k] + total[k];
+    }
+    store<n>(sum + i, total);
+  }
+  template <class Visit>
+  void pointers(Visit visit) {
+    for (int r = 0; r < count; ++r) visit(slices[r]);
+    visit(sum);
+  }
+};
+
+template <class T, int most>
+void sum_slices_of(KernelQueue& queue, std::span<const void* const> slices, std::uint64_t numel, float* sum,
+                   bool accumulate) {
+  SumSlices<T, most> pass{
+      .slices = {}, .count = static_cast<int>(slices.size()), .sum = sum, .accumulate = accumulate};
+  for (std::size_t r = 0; r < slices.size(); ++r) pass.slices[r] = static_cast<const T*>(slices[r]);
+  for_each_element(queue, "sum_slices", pass, static_cast<std::int64_t>(numel));
+}
+
+// ---- Rounding and norms
+
+constexpr int warp_threads = 32;  // norm_lanes of cpu_adam/kernel_body.h
+constexpr std::int64_t chunk_numel = norm_chunk_numel;
+
+// Elements at i, i + warp_threads, ...: `count` of them, all loaded before the first is stored.
+template <int count, class T>
+__device__ void round_and_square(const float* sum, T* rounded, std::int64_t i, double& squares) {
+  float x[count];
+  for (int k = 0; k < count; ++k) x[k] = sum[i + k * warp_threads];
+  for (int k = 0; k < count; ++k) {
+    const T low = from_fp32<T>(x[k]);
+    rounded[i + k * warp_threads] = low;
+    const double wide = static_cast<double>(to_fp32(low));
+    squares = fma(wide, wide, squares);
+  }
+}
+
+// A warp takes a chunk in the order of [Note: order of a squared norm] of cpu_adam/kernel_body.h.
+template <class T>
+__global__ void __launch_bounds__(256)
+    round_and_norm_chunks(const float* sum, T* rounded, std::int64_t numel, double* partials) {
+  constexpr int at_once = 8;
+  const int lane = static_cast<int>(threadIdx.x) % warp_threads;
+  const std::int64_t warps = item_step() / warp_threads, chunks = (numel + chunk_numel - 1) / chunk_numel;
+  for (std::int64_t chunk = first_item() / warp_threads; chunk < chunks; chunk += warps) {
+    const std::int64_t begin = chunk * chunk_numel;
+    const std::int64_t end = numel - begin < chunk_numel ? numel : begin + chunk_numel;
+    double squares = 0;
+    std::int64_t i = begin + lane;
+    for (; i + (at_once - 1) * warp_threads < end; i += at_once * warp_threads)
+      round_and_square<at_once>(sum, rounded, i, squares);
+    for (; i < end; i += warp_threads) round_and_square<1>(sum, rounded, i, squares);
+    for (int half = warp_threads / 2; half > 0; half /= 2) squares += __shfl_down_sync(~0u, squares, half);
+    if (lane == 0) partials[chunk] = squares;
+  }
+}
+
+template <class T>
+struct RoundTo {
+  static constexpr int vector_numel = vector_numel_of<T, float>;
+  const float* high;
+  T* low;
+
+  template <int n>
+  __device__ void run(std::int64_t i) const {
+    store<n>(low + i, load<n>(high + i));
+  }
+  template <class Visit>
+  void pointers(Visit visit) {
+    visit(high), visit(low);
+  }
+};
+
+// ---- Adam
+
+struct NoLow {};
+
+// The lines of adam_update (headrace/adam.h), in its order.
+template <class Gradient, class Low, bool coupled>
+struct Adam {
+  static constexpr bool writes_low = !std::is_same_v<Low, NoLow>;
+  static constexpr int vector_numel = vector_numel_of<float>;
+  AdamConstants constants;
+  float* master;
+  float* exp_avg;
+  float* exp_avg_sq;
+  const Gradient* gradient;
+  Low* low;
+
+  template <int n>
+  __device__ void run(std::int64_t i) const {
+    const AdamConstants& c = constants;
+    Floats<n> p = load<n>(master + i), m = load<n>(exp_avg + i), v = load<n>(exp_avg_sq + i);
+    const Floats<n> gradients = load<n>(gradient + i);
+    for (int k = 0; k < n; ++k) {
+      float g = gradients[k] * c.gradient_scale;
+      if constexpr (coupled) g = fmaf(c.coupled_decay, p[k], g);
+      m[k] = fmaf(c.beta1, m[k], c.one_minus_beta1 * g);
+      v[k] = fmaf(c.beta2, v[k], (c.one_minus_beta2 * g) * g);
+      const float d = sqrtf(v[k]) / c.sqrt_bias2 + c.epsilon;
+      p[k] = p[k] * c.decay - c.step_size * (m[k] / d);
+    }
+    store<n>(exp_avg + i, m);
+    store<n>(exp_avg_sq + i, v);
+    store<n>(master + i, p);
+    if constexpr (writes_low) store<n>(low + i, p);
+  }
+  template <class Visit>
+  void pointers(Visit visit) {
+    visit(master), visit(exp_avg), visit(exp_avg_sq), visit(gradient);
+    if constexpr (writes_low) visit(low);
+  }
+};
+
+template <class Gradient, class Low>
+void adam_of(KernelQueue& queue, const AdamBlock& block, const AdamConstants& constants) {
+  const auto run = [&]<bool coupled>(std::bool_constant<coupled>) {
+    const Adam<Gradient, Low, coupled> pass{.constants = constants,
+                                            .master = block.master,
+                                            .exp_avg = block.exp_avg,
+                                            .exp_avg_sq = block.exp_avg_sq,
+                                            .gradient = static_cast<const Gradient*>(block.gradient),
+                                            .low = static_cast<Low*>(block.low_precision)};
+    for_each_element(queue, "adam", pass, static_cast<std::int64_t>(block.numel));
+  };
+  if (constants.coupled_decay != 0.0f)
+    run(std::true_type{});
+  else
+    run(std::false_type{});
+}
+
+}  // namespace
+
+void sum_slices(KernelQueue& queue, std::span<const void* const> slices, DType dtype, std::uint64_t numel,
+                float* sum, bool accumulate) {
+  constexpr std::size_t few = 32;  // what most jobs have, in a parameter of 300 bytes
+  with_element(dtype, [&](auto element) {
+    using T = decltype(element);
+    if (slices.size() <= few)
+      sum_slices_of<T, few>(queue, slices, numel, sum, accumulate);
+    else
+      sum_slices_of<T, most_slices>(queue, slices, numel, sum, accumulate);
+  });
+}
+
+void round_and_norm(KernelQueue& queue, const float* sum, void* rounded, DType dtype, std::uint64_t numel,
+                    double* partials) {
+  constexpr unsigned threads = 256;
+  const auto count = static_cast<std::int64_t>(numel);
+  const std::int64_t chunks = (count + chunk_numel - 1) / chunk_numel;
+  const LaunchShape shape{.grid = grid_blocks(chunks * warp_threads, threads), .block = threads};
+  with_element(dtype, [&](auto element) {
+    using T = decltype(element);
+    launch(queue, "round_and_norm", shape, round_and_norm_chunks<T>, sum, static_cast<T*>(rounded), count,
+           partials);
+  });
+}
+
+void adam(KernelQueue& queue, const AdamBlock& block, const AdamConstants& constants) {
+  with_element(block.gradient_dtype, [&](auto gradient) {
+    using Gradient = decltype(gradient);
+    if (block.low_precision == nullptr) return adam_of<Gradient, NoLow>(queue, block, constants);
+    with_element(block.low_precision_dtype,
+                 [&](auto low) { adam_of<Gradient, decltype(low)>(queue, block, constants); });
+  });
+}
+
+void round_to(KernelQueue& queue, const float* high, void* low, DType dtype, std::uint64_t numel) {
+  with_element(dtype, [&](auto element) {
+    using T = decltype(element);
+    for_each_element(queue, "round_to", RoundTo<T>{.high = high, .low = static_cast<T*>(low)},
+                     static_cast<std::int64_t>(numel));
+  });
+}
+
+}  // namespace headrace
