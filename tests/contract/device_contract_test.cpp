@@ -256,7 +256,7 @@ TEST_P(DeviceContract, a_double_buffered_pipeline_ordered_by_events_loses_nothin
   Event emptied[2];
   for (std::size_t i = 0; i < rounds; ++i) {
     in[i] = pattern(whole, static_cast<unsigned>(5 * i));
-    std::byte *arrived = device->arena() + i % 2 * 2 * whole, *swapped = arrived + whole;
+    std::byte *arrived = device->arena() + i % 2 * 8192, *swapped = arrived + 4096;
     device->wait(Lane::upload, emptied[i % 2]);
     device->copy(Lane::upload, arrived, in[i].data(), whole);
     device->wait(Lane::compute, device->record(Lane::upload));
