@@ -113,7 +113,7 @@ RunPlan plan_run(const ResolvedOptions& options) {
   return plan;
 }
 
-Bytes device_arena_bytes(const ResolvedOptions& options, const RunPlan& plan) {
+Bytes device_arena_bytes(const RunPlan& plan) {
   return plan.request.device_limit != 0 ? plan.request.device_limit
                                         : round_up(plan.memory.device.total(), mebibyte);
 }
