@@ -180,8 +180,6 @@ class GemmOnDevice : public GpuTest {
   std::optional<Operand> workspace_;
   std::optional<CudaGemm> gemm_;
 };
-std::optional<CudaGemm> gemm_{std::in_place, workspace_.data(), CudaGemm::workspace_bytes};
-};
 
 struct Kind {
   GemmType input, output;
