@@ -1,12 +1,12 @@
-// What kernels are written in: CUDA C++, plus the few words that nvcc and the tests' emulation spell differently.
-// Included by *.cu files alone.
+// What kernels are written in: CUDA C++, plus the few words that nvcc and the tests' emulation spell
+// differently. Included by *.cu files alone.
 //
 //   dynamic_shared<T>()      the block's dynamic shared memory, 16-byte aligned
 //   launch(queue, name, shape, kernel, arguments...)
 //
 // An argument is a value, a device pointer, or a struct. A struct that holds pointers says so, because the
-// emulation checks and translates each: it has a member `template <class Visit> void pointers(Visit visit)` that
-// calls visit(pointer&) for every one of them.
+// emulation checks and translates each: it has a member `template <class Visit> void pointers(Visit visit)`
+// that calls visit(pointer&) for every one of them.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -79,6 +79,8 @@ inline unsigned grid_blocks(std::int64_t count, unsigned threads) {
 __device__ inline std::int64_t first_item() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
-__device__ inline std::int64_t item_step() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x; }
+__device__ inline std::int64_t item_step() {
+  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
 
 }  // namespace headrace

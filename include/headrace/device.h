@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "headrace/bytes.h"
 
@@ -22,7 +23,10 @@ namespace headrace {
 
 enum class Lane : std::uint8_t { compute, upload, download, communicate };
 inline constexpr std::size_t lane_count = 4;
-std::string_view name_of(Lane lane);
+constexpr std::string_view name_of(Lane lane) {
+  constexpr std::string_view names[lane_count] = {"compute", "upload", "download", "communicate"};
+  return names[static_cast<std::size_t>(lane)];
+}
 
 // A point in a lane. Cheap to copy; a default event is already reached.
 class Event {

@@ -121,7 +121,7 @@ class CpuDevice final : public Device {
   DeviceInfo info_;
   std::byte* arena_ = nullptr;
   Bytes arena_bytes_ = 0;
-  LaneFailure failure_;
+  FirstFailure failure_;
   std::array<LinkPacer, lane_count> pacers_;
   std::array<std::unique_ptr<LaneThread>, lane_count> lanes_;
 };

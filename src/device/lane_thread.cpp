@@ -1,25 +1,12 @@
 #include "src/device/lane_thread.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <chrono>
 #include <string>
 
 namespace headrace {
-
-std::string_view name_of(Lane lane) {
-  switch (lane) {
-    case Lane::compute:
-      return "compute";
-    case Lane::upload:
-      return "upload";
-    case Lane::download:
-      return "download";
-    case Lane::communicate:
-      return "communicate";
-  }
-  return "?";
-}
 
 void LaneEvent::fire() {
   {
@@ -35,7 +22,7 @@ void LaneEvent::wait() {
   changed_.wait(lock, [&] { return fired(); });
 }
 
-LaneThread::LaneThread(Lane lane, LaneFailure& failure, double largest_delay_seconds)
+LaneThread::LaneThread(Lane lane, FirstFailure& failure, double largest_delay_seconds)
     : lane_(lane),
       largest_delay_seconds_(largest_delay_seconds),
       failure_(failure),
@@ -115,7 +102,7 @@ void LaneThread::execute(Item& item) {
   try {
     item.work();
   } catch (...) {
-    failure_.set(lane_, item.name, std::current_exception());
+    failure_.set(fmt::format("in {} on the {} lane", item.name, name_of(lane_)), std::current_exception());
   }
   busy_nanoseconds_ += elapsed();
 }

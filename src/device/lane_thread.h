@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "headrace/device.h"
-#include "src/device/lane_failure.h"
+#include "headrace/first_failure.h"
 
 namespace headrace {
 
@@ -38,7 +38,7 @@ class LaneEvent final : public Event::State {
 class LaneThread {
  public:
   // Holds each piece of work back by a random time up to largest_delay_seconds.
-  LaneThread(Lane lane, LaneFailure& failure, double largest_delay_seconds);
+  LaneThread(Lane lane, FirstFailure& failure, double largest_delay_seconds);
   ~LaneThread();  // runs what is queued first
   LaneThread(const LaneThread&) = delete;
   LaneThread& operator=(const LaneThread&) = delete;
@@ -64,7 +64,7 @@ class LaneThread {
 
   const Lane lane_;
   const double largest_delay_seconds_;
-  LaneFailure& failure_;
+  FirstFailure& failure_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> queue_;

@@ -1,9 +1,9 @@
 // One block of a grid, its threads run as fibers of one CPU thread.
 //
-// A fiber runs one thread of the block after another until one of them waits (barrier, shuffle): only then does the
-// next fiber start, so that kernels without barriers never switch. Warps that can go on are resumed in random order.
-// Violations: a barrier that some threads of a block never reach, a shuffle whose mask names a lane that has left or
-// waits elsewhere.
+// A fiber runs one thread of the block after another until one of them waits (barrier, shuffle): only then
+// does the next fiber start, so that kernels without barriers never switch. Warps start and go on in random
+// order. Violations: a barrier that some threads of a block never reach, a warp barrier or shuffle whose mask
+// names a lane that has left or waits elsewhere, a shuffle from a lane outside its mask.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,15 +15,19 @@
 
 namespace cuda_emulation {
 
+inline constexpr int warp_lanes = 32;
+
+class BlockScheduler;
+
 class Block {
  public:
   Block();
   ~Block();
   dim3 dimensions, grid;
-  uint3 index;
+  uint3 index{};
 
-  const uint3& thread_index() const;
-  int lane() const;
+  const uint3& thread_index() const { return thread_index_; }
+  int lane() const { return thread_ % warp_lanes; }
   void wait_for_block();
   void wait_for_warp(unsigned mask);
 
@@ -37,19 +41,28 @@ class Block {
     return value;
   }
 
-  // Runs all threads of block `at` of the grid. `thread` is called once for each.
-  void run(dim3 grid_in, dim3 dimensions_in, uint3 at, std::size_t shared_bytes,
+  // Runs `thread` once for every thread of block `at` of a grid. `kernel` names it in violations.
+  void run(const char* kernel, dim3 grid_in, dim3 dimensions_in, uint3 at, std::size_t shared_bytes,
            const std::function<void()>& thread);
-  void* dynamic_shared();
+  void* dynamic_shared() const { return shared_; }
 
  private:
+  friend class BlockScheduler;
   std::uint64_t exchange(unsigned mask, std::uint64_t bits, int source_lane);
-  struct Scheduler;
-  std::unique_ptr<Scheduler> scheduler_;
+
+  uint3 thread_index_{};  // of the thread that runs now
+  int thread_ = 0;
+  void* shared_ = nullptr;
+  std::unique_ptr<BlockScheduler> scheduler_;
 };
 
-// Of the calling CPU thread.
-Block& block();
-inline void* dynamic_shared() { return block().dynamic_shared(); }
+// The block that the calling CPU thread runs.
+inline constinit thread_local Block* running_block = nullptr;
+inline Block& block() {
+  return *running_block;
+}
+inline void* dynamic_shared() {
+  return block().dynamic_shared();
+}
 
 }  // namespace cuda_emulation

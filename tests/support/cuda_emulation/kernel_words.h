@@ -19,8 +19,12 @@
 #define blockDim (cuda_emulation::block().dimensions)
 #define gridDim (cuda_emulation::block().grid)
 
-inline void __syncthreads() { cuda_emulation::block().wait_for_block(); }
-inline void __syncwarp(unsigned mask = ~0u) { cuda_emulation::block().wait_for_warp(mask); }
+inline void __syncthreads() {
+  cuda_emulation::block().wait_for_block();
+}
+inline void __syncwarp(unsigned mask = ~0u) {
+  cuda_emulation::block().wait_for_warp(mask);
+}
 
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
@@ -45,15 +49,37 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
 }
 
 template <class T>
-T __ldg(const T* at) { return *at; }
+T __ldg(const T* at) {
+  return *at;
+}
 
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fsqrt_rn(float a) { return std::sqrt(a); }
-inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
-inline float __frcp_rn(float a) { return 1.0f / a; }
-inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
-inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
+inline float rsqrtf(float x) {
+  return 1.0f / std::sqrt(x);
+}
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
+inline float __fsub_rn(float a, float b) {
+  return a - b;
+}
+inline float __fdiv_rn(float a, float b) {
+  return a / b;
+}
+inline float __fsqrt_rn(float a) {
+  return std::sqrt(a);
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
+inline float __frcp_rn(float a) {
+  return 1.0f / a;
+}
+inline unsigned __float_as_uint(float x) {
+  return __builtin_bit_cast(unsigned, x);
+}
+inline float __uint_as_float(unsigned x) {
+  return __builtin_bit_cast(float, x);
+}

@@ -21,7 +21,9 @@ void enqueue_grid(const char* name, dim3 grid, dim3 block, std::size_t shared_by
 namespace detail {
 
 template <class T>
-concept HoldsPointers = requires(T value) { value.pointers([](auto&) {}); };
+concept HoldsPointers = requires(T value) {
+  value.pointers([](auto&) {});
+};
 
 template <class T>
 void translate(T& argument, const char* kernel, int index) {

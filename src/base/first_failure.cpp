@@ -1,4 +1,4 @@
-#include "src/device/lane_failure.h"
+#include "headrace/first_failure.h"
 
 #include "headrace/errors.h"
 
@@ -26,14 +26,14 @@ std::exception_ptr located(const std::exception_ptr& error, std::string_view whe
 
 }  // namespace
 
-void LaneFailure::set(Lane lane, const char* operation, const std::exception_ptr& error) {
+void FirstFailure::set(std::string_view where, const std::exception_ptr& error) {
   const std::lock_guard lock(mutex_);
   if (failed_.load()) return;
-  error_ = located(error, fmt::format("in {} on the {} lane", operation, name_of(lane)));
+  error_ = located(error, where);
   failed_.store(true, std::memory_order_release);
 }
 
-void LaneFailure::rethrow_if_failed() const {
+void FirstFailure::rethrow_if_failed() const {
   if (!failed()) return;
   const std::lock_guard lock(mutex_);
   std::rethrow_exception(error_);

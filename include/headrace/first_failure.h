@@ -1,18 +1,18 @@
-// The first failure of any lane of a device. Any thread may call.
+// The first failure of work that runs behind its caller's back; thrown where the caller waits. Any thread may
+// call.
 #pragma once
 
 #include <atomic>
 #include <exception>
 #include <mutex>
-
-#include "headrace/device.h"
+#include <string_view>
 
 namespace headrace {
 
-class LaneFailure {
+class FirstFailure {
  public:
-  // Keeps the first error, of its own type, with lane and operation added to its message.
-  void set(Lane lane, const char* operation, const std::exception_ptr& error);
+  // Keeps the first error, of its own type, with `where` ("in copy on the upload lane") added to its message.
+  void set(std::string_view where, const std::exception_ptr& error);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   void rethrow_if_failed() const;
 

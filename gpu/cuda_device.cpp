@@ -1,0 +1,242 @@
+#include "gpu/cuda_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "gpu/cuda_status.h"
+#include "headrace/errors.h"
+#include "headrace/log.h"
+
+namespace headrace {
+namespace {
+
+constexpr Bytes page_bytes = 4096;
+
+int count_devices() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver ||
+      (status == cudaSuccess && count == 0))
+    throw UsageError(fmt::format(
+        "this machine has no CUDA device to use: {}. Use --device cpu, or look at what nvidia-smi and "
+        "CUDA_VISIBLE_DEVICES say.",
+        cuda_error_text(status == cudaSuccess ? cudaErrorNoDevice : status)));
+  check_cuda(status, "count the devices");
+  return count;
+}
+
+// The device of a rank: one each, as NCCL wants it.
+int select_device(int local_rank, int local_size) {
+  const int count = count_devices();
+  if (local_size > count)
+    throw UsageError(
+        fmt::format("{} ranks were started on a machine with {} CUDA device{}: start one rank a device "
+                    "(mpirun -n {}).",
+                    local_size, count, count == 1 ? "" : "s", count));
+  check_cuda(cudaSetDevice(local_rank), fmt::format("use device {}", local_rank));
+  return local_rank;
+}
+
+DeviceInfo describe(int device) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, device), "ask for the device's properties");
+  return {.name = properties.name,
+          .memory_capacity_bytes = 0,
+          .async_copy = properties.asyncEngineCount > 0,
+          .peer_access = false,
+          .host_addressable = false,
+          .compute_threads = properties.multiProcessorCount};
+}
+
+bool asked_for_synchronous_lanes() {
+  const char* value = std::getenv("HEADRACE_CUDA_SYNCHRONOUS");
+  return value != nullptr && *value != '\0' && std::string_view(value) != "0";
+}
+
+// Memory that stays free for the context, the kernels' code and NCCL's buffers.
+Bytes reserve_bytes(Bytes total_bytes) {
+  constexpr Bytes most = Bytes{3} << 29;  // 1.5 GiB
+  return std::min(total_bytes / 16, most);
+}
+
+}  // namespace
+
+Bytes available_cuda_memory(int local_rank) {
+  select_device(local_rank, 1);
+  std::size_t free_bytes = 0, total_bytes = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "ask how much device memory is free");
+  const Bytes reserve = reserve_bytes(total_bytes);
+  return free_bytes > reserve ? (free_bytes - reserve) / page_bytes * page_bytes : 0;
+}
+
+CudaDevice::CudaDevice(const CudaDeviceOptions& options) {
+  info_ = describe(select_device(options.local_rank, options.local_size));
+  allocate_arena(options.memory_bytes);
+  void* fault = nullptr;
+  check_cuda(cudaHostAlloc(&fault, sizeof(KernelFault), cudaHostAllocMapped), "pin host memory");
+  fault_.reset(fault);
+  new (fault) KernelFault{};
+  for (std::size_t lane = 0; lane < lane_count; ++lane)
+    lanes_[lane] = std::make_unique<CudaLane>(static_cast<Lane>(lane), *events_, failure_,
+                                              asked_for_synchronous_lanes());
+}
+
+CudaDevice::~CudaDevice() {
+  for (auto& lane : lanes_) lane->drain();  // a lane may still wait for another one
+  for (auto& lane : lanes_) lane.reset();
+}
+
+void CudaDevice::allocate_arena(Bytes bytes) {
+  info_.memory_capacity_bytes = bytes;
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  // CUDA aligns to 256 bytes, the seam promises a page.
+  const cudaError_t status = cudaMalloc(&memory, bytes + page_bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    std::size_t free_bytes = 0, total_bytes = 0;
+    check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "ask how much device memory is free");
+    throw DoesNotFit(fmt::format(
+        "{} of device memory were asked for, but {} has {} free of {}. Give a smaller --device-memory, or "
+        "end what else uses the device (nvidia-smi lists it).",
+        format_bytes(bytes), info_.name, format_bytes(free_bytes), format_bytes(total_bytes)));
+  }
+  check_cuda(status, fmt::format("allocate {} of device memory", format_bytes(bytes)));
+  allocation_.reset(memory);
+  const auto start = reinterpret_cast<std::uintptr_t>(memory);
+  arena_ = reinterpret_cast<std::byte*>(round_up(start, page_bytes));
+}
+
+bool CudaDevice::in_arena(const void* address) const {
+  const auto* at = static_cast<const std::byte*>(address);
+  return at >= arena_ && at < arena_ + info_.memory_capacity_bytes;
+}
+
+CudaDevice::Place CudaDevice::place_of(const void* address, Bytes bytes) const {
+  if (in_arena(address)) return Place::device;
+  const auto* at = static_cast<const std::byte*>(address);
+  {
+    const std::lock_guard lock(pinned_mutex_);
+    auto after = pinned_.upper_bound(at);
+    if (after != pinned_.begin()) {
+      const auto& [start, length] = *--after;
+      if (at + bytes <= start + length) return Place::pinned;
+    }
+  }
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) return Place::pageable;
+  if (attributes.type == cudaMemoryTypeDevice) return Place::device;
+  return attributes.type == cudaMemoryTypeHost ? Place::pinned : Place::pageable;
+}
+
+void CudaDevice::copy(Lane lane, void* destination, const void* source, Bytes bytes) {
+  if (bytes == 0 || failure_.failed()) return;
+  const bool to_pageable = place_of(destination, bytes) == Place::pageable;
+  const bool from_pageable = place_of(source, bytes) == Place::pageable;
+  if (to_pageable && from_pageable)
+    at(lane).enqueue("copy", [=] { std::memcpy(destination, source, bytes); });
+  else if (to_pageable)
+    at(lane).copy_to_pageable(destination, source, bytes);
+  else if (from_pageable)
+    at(lane).copy_from_pageable(destination, source, bytes);
+  else
+    at(lane).copy(destination, source, bytes);
+}
+
+void CudaDevice::fill_zero(Lane lane, void* destination, Bytes bytes) {
+  if (bytes > 0 && !failure_.failed()) at(lane).fill_zero(destination, bytes);
+}
+
+void CudaDevice::enqueue(Lane lane, const char* name, std::function<void()> work) {
+  if (!failure_.failed()) at(lane).enqueue(name, std::move(work));
+}
+
+Event CudaDevice::record(Lane lane) {
+  return Event(at(lane).record());
+}
+
+void CudaDevice::wait(Lane lane, const Event& event) {
+  if (event) at(lane).wait(static_cast<const EventPool::Recorded&>(*event.state()));
+}
+
+void CudaDevice::host_wait(const Event& event) {
+  cudaError_t status = cudaSuccess;
+  if (event) status = cudaEventSynchronize(static_cast<const EventPool::Recorded&>(*event.state()).get());
+  check_wait(status);
+}
+
+void CudaDevice::synchronize() {
+  cudaError_t status = cudaSuccess;
+  for (auto& lane : lanes_) {
+    const cudaError_t drained = lane->drain();
+    if (status == cudaSuccess) status = drained;
+  }
+  check_wait(status);
+}
+
+void CudaDevice::check_wait(cudaError_t status) {
+  if (status != cudaSuccess) note_failure(status);
+  if (const KernelFault& fault = *fault_word(); fault.code != 0)
+    failure_.set("on the compute lane", std::make_exception_ptr(Error(describe(fault))));
+  failure_.rethrow_if_failed();
+}
+
+// What CUDA says of a failed device does not tell which work failed; what had not ended narrows it down.
+void CudaDevice::note_failure(cudaError_t status) {
+  std::vector<std::string> unfinished;
+  for (auto& lane : lanes_)
+    if (std::string text = lane->unfinished(); !text.empty()) unfinished.push_back(std::move(text));
+  failure_.set(
+      fmt::format("one of: {}", fmt::join(unfinished, "; ")),
+      std::make_exception_ptr(Error(fmt::format("the CUDA device failed: {}. Set HEADRACE_CUDA_SYNCHRONOUS=1 "
+                                                "to learn in which operation, or run under "
+                                                "compute-sanitizer",
+                                                cuda_error_text(status)))));
+}
+
+bool CudaDevice::pin(std::span<std::byte> memory) {
+  if (memory.empty()) return true;
+  const cudaError_t status = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+  if (status == cudaSuccess) {
+    const std::lock_guard lock(pinned_mutex_);
+    pinned_[memory.data()] = memory.size();
+    return true;
+  }
+  cudaGetLastError();  // a refusal is not to be found by the next launch
+  warn_once(
+      "pin",
+      fmt::format("{} of host memory could not be pinned ({}): copies from and to it are staged and slower, "
+                  "results are the same. Raise the limit of locked memory (ulimit -l) to pin it.",
+                  format_bytes(memory.size()), cuda_error_text(status)));
+  return false;
+}
+
+void CudaDevice::unpin(std::span<std::byte> memory) noexcept {
+  if (memory.empty()) return;
+  {
+    const std::lock_guard lock(pinned_mutex_);
+    if (pinned_.erase(memory.data()) == 0) return;
+  }
+  cudaHostUnregister(memory.data());
+}
+
+LaneTimes CudaDevice::times(Lane lane) const {
+  return lanes_[static_cast<std::size_t>(lane)]->times();
+}
+
+std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options) {
+  return std::make_unique<CudaDevice>(options);
+}
+
+CudaDevice* as_cuda_device(Device& device) {
+  return dynamic_cast<CudaDevice*>(&device);
+}
+
+CudaDevice& cuda_device(Device& device) {
+  CudaDevice* const found = as_cuda_device(device);
+  HEADRACE_CHECK(found != nullptr, "device {} is not a CUDA device", device.info().name);
+  return *found;
+}
+
+}  // namespace headrace

@@ -1,0 +1,73 @@
+// One lane: a stream, the host functions on it, its pinned bounce buffer, and what is known of its work for
+// errors. The owner thread calls everything.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "gpu/cuda_handles.h"
+#include "gpu/kernel_queue.h"
+#include "gpu/lane_clock.h"
+#include "headrace/first_failure.h"
+
+namespace headrace {
+
+class CudaLane final : public KernelQueue {
+ public:
+  // `synchronous` waits after each piece of work, so that a failure names the one that failed.
+  CudaLane(Lane lane, EventPool& events, FirstFailure& failure, bool synchronous);
+  ~CudaLane() override;  // the stream must be idle, or the device have failed
+
+  bool active() const override { return !failure_.failed(); }
+  cudaStream_t stream() const override { return stream_.get(); }
+  void launching(const char* name) override;
+  void launched(const char* name) override;
+
+  void copy(void* destination, const void* source, Bytes bytes);  // neither end pageable
+  // Pageable memory goes through the bounce buffer in pieces, so that the caller is not held up.
+  void copy_from_pageable(void* device, const void* source, Bytes bytes);
+  void copy_to_pageable(void* destination, const void* device, Bytes bytes);
+  void fill_zero(void* destination, Bytes bytes);
+  void enqueue(const char* name, std::function<void()> work);
+
+  std::shared_ptr<EventPool::Recorded> record();
+  void wait(const EventPool::Recorded& event);
+  // Waits for everything; the status is CUDA's.
+  cudaError_t drain();
+
+  // What had not been seen to end, for the message of a failure: "attention, gelu and 3 more"; empty when
+  // idle.
+  std::string unfinished();
+  LaneTimes times();
+
+ private:
+  // A host function's closure, alive until it has run.
+  struct HostWork {
+    CudaLane* lane;
+    const char* name;
+    std::function<void()> work;
+    std::atomic<bool> done{false};
+    HostWork(CudaLane* lane_in, const char* name_in, std::function<void()> work_in)
+        : lane(lane_in), name(name_in), work(std::move(work_in)) {}
+  };
+  static void run_host_work(void* work);
+  void submit(const char* name, cudaError_t status);
+  void fail(const char* name, const std::string& why);
+
+  Lane lane_;
+  EventPool& events_;
+  FirstFailure& failure_;
+  bool synchronous_;
+  CudaStream stream_;
+  PinnedBytes bounce_;
+  LaneClock clock_;
+  std::deque<std::unique_ptr<HostWork>> host_work_;
+  struct Named {
+    const char* name;
+    std::uint64_t marker;  // done when the clock has passed it
+  };
+  std::deque<Named> recent_;
+};
+
+}  // namespace headrace

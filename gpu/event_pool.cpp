@@ -1,0 +1,34 @@
+#include "gpu/event_pool.h"
+
+#include "gpu/cuda_status.h"
+
+namespace headrace {
+
+CudaEvent EventPool::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      CudaEvent event = std::move(free_.back());
+      free_.pop_back();
+      return event;
+    }
+  }
+  cudaEvent_t event = nullptr;
+  // A host that waits sleeps: the cores belong to the optimizer and the swapper.
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "create an event");
+  return CudaEvent(event);
+}
+
+void EventPool::give_back(CudaEvent event) {
+  if (!event) return;
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(event));
+}
+
+std::shared_ptr<EventPool::Recorded> EventPool::record(Lane lane, cudaStream_t stream) {
+  CudaEvent event = take();
+  if (cudaEventRecord(event.get(), stream) != cudaSuccess) return nullptr;
+  return std::make_shared<Recorded>(std::move(event), lane, shared_from_this());
+}
+
+}  // namespace headrace

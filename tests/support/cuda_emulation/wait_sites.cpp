@@ -1,0 +1,60 @@
+#include "support/cuda_emulation/wait_sites.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "support/cuda_emulation/options.h"
+
+namespace cuda_emulation {
+namespace {
+
+struct Places {
+  std::mutex mutex;
+  std::map<std::string, std::uint64_t> waits;
+};
+
+Places& places() {
+  static Places* const one = new Places;
+  return *one;
+}
+
+void write_places() {
+  std::FILE* file = std::fopen(options().waits_file.c_str(), "a");
+  if (file == nullptr) return;
+  for (const auto& [place, count] : places().waits) fmt::print(file, "{} {}\n", place, count);
+  std::fclose(file);
+}
+
+// The call's offset in its program or library, as addr2line takes it.
+std::string place_of(void* return_address) {
+  Dl_info info{};
+  if (::dladdr(return_address, &info) == 0) return "unknown";
+  return fmt::format("{:#x}", reinterpret_cast<std::uintptr_t>(return_address) -
+                                  reinterpret_cast<std::uintptr_t>(info.dli_fbase) - 1);
+}
+
+}  // namespace
+
+bool wait_is_dropped(int device_frames) {
+  if (options().waits_file.empty() && options().dropped_wait.empty()) return false;
+  // This function, the emulated one, the device's, the place.
+  void* frames[8];
+  const int place_frame = 2 + device_frames;
+  if (::backtrace(frames, place_frame + 1) <= place_frame) return false;
+  const std::string place = place_of(frames[place_frame]);
+  Places& all = places();
+  const std::lock_guard lock(all.mutex);
+  if (all.waits.empty() && !options().waits_file.empty()) std::atexit(write_places);
+  ++all.waits[place];
+  return place == options().dropped_wait;
+}
+
+}  // namespace cuda_emulation
