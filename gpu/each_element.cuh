@@ -24,7 +24,8 @@ void for_each_element(KernelQueue& queue, const char* name, Pass pass, std::int6
   bool aligned = true;
   pass.pointers([&](auto& pointer) { aligned = aligned && aligned_for<n>(pointer); });
   const std::int64_t vectors = aligned ? numel / n : 0;
-  const LaunchShape shape{.grid = grid_blocks(aligned ? (numel + n - 1) / n : numel, threads), .block = threads};
+  const LaunchShape shape{.grid = grid_blocks(aligned ? (numel + n - 1) / n : numel, threads),
+                          .block = threads};
   launch(queue, name, shape, each_element<Pass>, pass, numel, vectors);
 }
 

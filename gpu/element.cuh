@@ -11,11 +11,15 @@
 namespace headrace {
 
 // The bits of to_float and to_bf16 (headrace/dtype.h): the toolkit's own conversion turns every NaN into one.
-__host__ __device__ inline float to_fp32(float x) { return x; }
+__host__ __device__ inline float to_fp32(float x) {
+  return x;
+}
 __host__ __device__ inline float to_fp32(__nv_bfloat16 x) {
   return to_float(bf16{static_cast<__nv_bfloat16_raw>(x).x});
 }
-__host__ __device__ inline float to_fp32(__half x) { return __half2float(x); }
+__host__ __device__ inline float to_fp32(__half x) {
+  return __half2float(x);
+}
 
 template <class T>
 __host__ __device__ T from_fp32(float x) {
@@ -36,6 +40,16 @@ void with_element(DType dtype, Body&& body) {
     body(__nv_bfloat16{});
   else
     body(float{});
+}
+
+// An operand's bytes as its elements.
+template <class T>
+const T* elements(const std::byte* data) {
+  return reinterpret_cast<const T*>(data);
+}
+template <class T>
+T* elements(std::byte* data) {
+  return reinterpret_cast<T*>(data);
 }
 
 // n values in registers.

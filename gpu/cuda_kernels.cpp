@@ -1,0 +1,45 @@
+// DeviceKernels of the CUDA device: each call is one launch on the stream of its lane.
+#include "gpu/cuda_device.h"
+#include "gpu/optimizer_kernels.h"
+#include "headrace/errors.h"
+#include "headrace/kernels.h"
+
+namespace headrace {
+namespace {
+
+class CudaKernels final : public DeviceKernels {
+ public:
+  explicit CudaKernels(CudaDevice& device) : device_(device) {}
+
+  void sum_slices(Lane lane, std::span<const void* const> slices, DType dtype, std::uint64_t numel,
+                  float* sum, bool accumulate) override {
+    if (slices.size() > most_slices)
+      throw UsageError(fmt::format("a sum over {} ranks; the CUDA backend adds at most {}. Use fewer ranks.",
+                                   slices.size(), most_slices));
+    headrace::sum_slices(device_.queue(lane), slices, dtype, numel, sum, accumulate);
+  }
+
+  void round_and_norm(Lane lane, const float* sum, void* rounded, DType dtype, std::uint64_t numel,
+                      double* partials) override {
+    headrace::round_and_norm(device_.queue(lane), sum, rounded, dtype, numel, partials);
+  }
+
+  void adam(Lane lane, const AdamBlock& block, const AdamArguments& arguments) override {
+    headrace::adam(device_.queue(lane), block, constants_of(arguments));
+  }
+
+  void round_to(Lane lane, const float* high, void* low, DType dtype, std::uint64_t numel) override {
+    headrace::round_to(device_.queue(lane), high, low, dtype, numel);
+  }
+
+ private:
+  CudaDevice& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceKernels> make_cuda_kernels(Device& device) {
+  return std::make_unique<CudaKernels>(cuda_device(device));
+}
+
+}  // namespace headrace
