@@ -32,6 +32,7 @@ double unit_roundoff(GemmType type) {
 }
 
 constexpr std::byte untouched{0x5a};
+constexpr Bytes workspace_bytes = (Bytes{1} << 20) + 256;
 
 // A matrix as a program holds it: rows `stride` apart, what lies between them included.
 struct HostMatrix {
@@ -132,12 +133,12 @@ class GemmOnDevice : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    if (device) workspace_.emplace(*device, std::vector<std::byte>(CudaGemm::workspace_bytes + 256));
+    if (device) workspace_.emplace(*device, std::vector<std::byte>(workspace_bytes + 256));
     if (device) start();
   }
   // Afresh, with no algorithm chosen yet.
   void start(std::size_t workspace_shift = 0) {
-    gemm_.emplace(workspace_->data() + workspace_shift, CudaGemm::workspace_bytes);
+    gemm_.emplace(workspace_->data() + workspace_shift, workspace_bytes);
   }
 
   // c after the product. Operands start `shift` bytes behind blocks of 256.

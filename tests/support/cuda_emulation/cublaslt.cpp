@@ -13,6 +13,7 @@
 #include <typeindex>
 
 #include "support/cuda_emulation/cublaslt_product.h"
+#include "support/cuda_emulation/options.h"
 #include "support/cuda_emulation/runtime.h"
 
 struct cublasLtContext {};
@@ -257,6 +258,8 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
       return "CUBLAS_STATUS_SUCCESS";
     case CUBLAS_STATUS_INVALID_VALUE:
       return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
     case CUBLAS_STATUS_NOT_SUPPORTED:
       return "CUBLAS_STATUS_NOT_SUPPORTED";
     default:
@@ -376,6 +379,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   emulation::Algorithm algorithm;
   std::memcpy(&algorithm, algo->data, sizeof algorithm);
   if (workspace_bytes < algorithm.workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
+  if (emulation::fails_now("cublasLtMatmul")) return CUBLAS_STATUS_EXECUTION_FAILED;
   const emulation::Product product{.a = question.a,
                                    .b = question.b,
                                    .c = question.c,
