@@ -217,11 +217,14 @@ TEST_F(OptimizerKernels, non_finite_values_reach_the_partial_of_their_chunk_alon
   }
 }
 
-// Every sign, exponent and upper mantissa, with the lower halves where rounding to nearest even decides.
+// Every sign, exponent and upper mantissa, with the lower halves where rounding to nearest even decides. More
+// elements than a grid has threads.
 TEST_F(OptimizerKernels, rounding_has_the_bits_of_to_bf16_over_all_upper_halves) {
   std::vector<float> values;
   for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
-    for (const std::uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+    for (const std::uint32_t lower :
+         {0x0000u, 0x0001u, 0x0080u, 0x00ffu, 0x3fffu, 0x4000u, 0x4001u, 0x7f00u, 0x7ffeu, 0x7fffu, 0x8000u,
+          0x8001u, 0x80ffu, 0xbfffu, 0xc000u, 0xc001u, 0xff00u, 0xffffu})
       values.push_back(std::bit_cast<float>(upper << 16 | lower));
   for (const std::size_t offset : {0, 2}) {
     const Operand high(*device, values), low(*device, std::vector<bf16>(values.size()), offset);
