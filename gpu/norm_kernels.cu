@@ -3,6 +3,8 @@
 // loaded at once or one by one.
 #include "gpu/norm_kernels.h"
 
+#include <algorithm>
+
 #include "gpu/column_sums.cuh"
 
 namespace headrace {
@@ -222,13 +224,18 @@ struct NormGradients {
 
 // ---- Launches
 
-// Calls body with the warps of a team, as a constant, and the blocks of a grid.
+// Calls body with the warps of a team, as a constant, and the blocks of a grid: no more than run at once.
 template <class Body>
 void with_team(std::int64_t rows, std::int64_t width, Body&& body) {
+  constexpr std::int64_t most_blocks = 1024;
+  const auto with = [&](auto warps) {
+    constexpr int teams = Team<warps.value>::in_block;
+    body(warps, static_cast<unsigned>(std::min(most_blocks, (rows + teams - 1) / teams)));
+  };
   if (width <= widest_of_a_warp)
-    body(std::integral_constant<int, 1>{}, grid_blocks(rows, Team<1>::in_block));
+    with(std::integral_constant<int, 1>{});
   else
-    body(std::integral_constant<int, block_warps>{}, grid_blocks(rows, Team<block_warps>::in_block));
+    with(std::integral_constant<int, block_warps>{});
 }
 
 template <bool centred, class T>

@@ -15,10 +15,9 @@
 #include <vector>
 
 #include "headrace/errors.h"
-#include "support/cuda_emulation/cublaslt.h"
 #include "tests/gpu/gpu_harness.h"
 
-namespace headrace::testing {
+namespace headrace::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -33,6 +32,7 @@ double unit_roundoff(GemmType type) {
 }
 
 constexpr std::byte untouched{0x5a};
+constexpr Bytes workspace_bytes = (Bytes{1} << 20) + 256;
 
 // A matrix as a program holds it: rows `stride` apart, what lies between them included.
 struct HostMatrix {
@@ -129,13 +129,23 @@ Expected expected(const Case& t, const Operands& o) {
   return result;
 }
 
-class GemmOnDevice : public ::testing::Test {
+class GemmOnDevice : public GpuTest {
  protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (device) workspace_.emplace(*device, std::vector<std::byte>(workspace_bytes + 256));
+    if (device) start();
+  }
+  // Afresh, with no algorithm chosen yet.
+  void start(std::size_t workspace_shift = 0) {
+    gemm_.emplace(workspace_->data() + workspace_shift, workspace_bytes);
+  }
+
   // c after the product. Operands start `shift` bytes behind blocks of 256.
   HostMatrix product(const Case& t, const Operands& o, std::size_t shift = 0) {
-    DeviceCopy a(device_, o.a.bytes, shift), b(device_, o.b.bytes, shift), bias(device_, o.bias.bytes, shift),
-        c(device_, o.c.bytes, shift);
-    gemm_->run(device_.queue(),
+    const Operand a(*device, o.a.bytes, shift), b(*device, o.b.bytes, shift),
+        bias(*device, o.bias.bytes, shift), c(*device, o.c.bytes, shift);
+    gemm_->run(queue(),
                {.input = t.input,
                 .output = t.output,
                 .transpose = t.transpose,
@@ -151,7 +161,7 @@ class GemmOnDevice : public ::testing::Test {
                 .c = c.data(),
                 .accumulate = t.accumulate});
     HostMatrix result = o.c;
-    result.bytes = c.download();
+    result.bytes = c.values<std::byte>();
     return result;
   }
 
@@ -168,9 +178,8 @@ class GemmOnDevice : public ::testing::Test {
           << "behind row " << r;
   }
 
-  GpuUnderTest device_;
-  DeviceBlock workspace_{device_, CudaGemm::workspace_bytes + 256};
-  std::optional<CudaGemm> gemm_{std::in_place, workspace_.data(), CudaGemm::workspace_bytes};
+  std::optional<Operand> workspace_;
+  std::optional<CudaGemm> gemm_;
 };
 
 struct Kind {
@@ -241,23 +250,10 @@ TEST_P(GemmOfKind, bits_are_the_same_wherever_operands_lie) {
     const Operands o(t);
     const HostMatrix first = product(t, o);
     for (const std::size_t shift : {64, 128, 192}) {
-      gemm_.emplace(workspace_.data() + shift, CudaGemm::workspace_bytes);
+      start(shift);
       EXPECT_EQ(product(t, o, shift).bytes, first.bytes) << "moved by " << shift << " bytes, gap " << gap;
     }
   }
-}
-
-TEST_F(GemmOnDevice, the_second_product_of_a_problem_asks_for_no_algorithm) {
-  Case t{.input = GemmType::bf16, .output = GemmType::bf16, .m = 33, .n = 64, .k = 65, .bias = true};
-  product(t, Operands(t));
-  const auto asked = cuda_emulation::algorithms_chosen();
-  product(t, Operands(t), 64);
-  t.accumulate = true;
-  product(t, Operands(t), 128);
-  EXPECT_EQ(cuda_emulation::algorithms_chosen(), asked);
-  t.bias = false;
-  product(t, Operands(t));
-  EXPECT_EQ(cuda_emulation::algorithms_chosen(), asked + 1);
 }
 
 TEST_F(GemmOnDevice, what_cublas_does_not_multiply_is_an_error_with_its_sizes_and_types) {
@@ -279,32 +275,15 @@ TEST_F(GemmOnDevice, an_operand_between_the_rows_of_a_block_is_a_bug_that_is_tol
 TEST_F(GemmOnDevice, products_of_the_models_matrices_are_those_of_their_problem) {
   const Case t{.m = 6, .n = 4, .k = 3, .accumulate = true, .gap = 5};
   const Operands o(t);
-  DeviceCopy a(device_, o.a.bytes, 0), b(device_, o.b.bytes, 0), c(device_, o.c.bytes, 0);
+  const Operand a(*device, o.a.bytes), b(*device, o.b.bytes), c(*device, o.c.bytes);
   const Matrix of_a{a.data(), DType::f32, 6, 3, o.a.stride}, of_b{b.data(), DType::f32, 3, 4, o.b.stride},
       of_c{c.data(), DType::f32, 6, 4, o.c.stride};
-  gemm_->run(device_.queue(), {.a = of_a, .b = of_b, .c = of_c, .accumulate = true});
-  EXPECT_EQ(c.download(), product(t, o).bytes);
-  EXPECT_THROW(gemm_->run(device_.queue(), {.a = of_a, .b = of_a, .c = of_c}), std::logic_error);
-  EXPECT_THROW(gemm_->run(device_.queue(), {.a = of_a, .b = of_b, .transpose = Transpose::a, .c = of_c}),
+  gemm_->run(queue(), {.a = of_a, .b = of_b, .c = of_c, .accumulate = true});
+  EXPECT_EQ(c.values<std::byte>(), product(t, o).bytes);
+  EXPECT_THROW(gemm_->run(queue(), {.a = of_a, .b = of_a, .c = of_c}), std::logic_error);
+  EXPECT_THROW(gemm_->run(queue(), {.a = of_a, .b = of_b, .transpose = Transpose::a, .c = of_c}),
                std::logic_error);
 }
 
-TEST_F(GemmOnDevice, everything_taken_from_cublas_is_given_back) {
-  const std::size_t before = cuda_emulation::cublaslt_objects();
-  const Case t{.m = 3, .n = 4, .k = 5, .bias = true};
-  product(t, Operands(t));
-  EXPECT_GT(cuda_emulation::cublaslt_objects(), before);
-  gemm_.reset();
-  EXPECT_EQ(cuda_emulation::cublaslt_objects(), before);
-}
-
-TEST_F(GemmOnDevice, a_queue_that_only_measures_takes_nothing_from_cublas) {
-  const std::size_t before = cuda_emulation::cublaslt_objects();
-  CudaGemm gemm(nullptr, CudaGemm::workspace_bytes);
-  const Matrix nowhere{nullptr, DType::f32, 4, 4, 4};
-  gemm.run(idle_queue(), {.a = nowhere, .b = nowhere, .c = nowhere});
-  EXPECT_EQ(cuda_emulation::cublaslt_objects(), before);
-}
-
 }  // namespace
-}  // namespace headrace::testing
+}  // namespace headrace::test

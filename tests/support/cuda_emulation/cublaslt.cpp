@@ -8,10 +8,12 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <mutex>
-#include <set>
+#include <typeindex>
 
 #include "support/cuda_emulation/cublaslt_product.h"
+#include "support/cuda_emulation/options.h"
 #include "support/cuda_emulation/runtime.h"
 
 struct cublasLtContext {};
@@ -42,22 +44,22 @@ struct Preference : cublasLtMatmulPreferenceOpaque_t {
   std::uint32_t alignment_a = 256, alignment_b = 256, alignment_c = 256, alignment_d = 256;
 };
 
+// Which objects live, and what they are.
 class Objects {
  public:
   static Objects& all() {
     static Objects instance;
     return instance;
   }
-  void add(const void* object) {
+  void add(const void* object, std::type_index type) {
     const std::lock_guard lock(mutex_);
-    live_.insert(object);
+    live_.insert_or_assign(object, type);
   }
-  void check(const void* object, const char* use) {
-    const std::lock_guard lock(mutex_);
-    if (!live_.contains(object)) violation(fmt::format("{} of a cuBLASLt object that does not live", use));
+  void check(const void* object, std::type_index type) {
+    if (!holds(object, type)) violation("use of a cuBLASLt object that does not live");
   }
-  void remove(const void* object) {
-    check(object, "destruction");
+  void remove(const void* object, std::type_index type) {
+    check(object, type);
     const std::lock_guard lock(mutex_);
     live_.erase(object);
   }
@@ -67,24 +69,29 @@ class Objects {
   }
 
  private:
+  bool holds(const void* object, std::type_index type) {
+    const std::lock_guard lock(mutex_);
+    const auto found = live_.find(object);
+    return found != live_.end() && found->second == type;
+  }
   std::mutex mutex_;
-  std::set<const void*> live_;
+  std::map<const void*, std::type_index> live_;
 };
 
 template <class Object, class Opaque>
 Object& live(Opaque* opaque) {
-  Objects::all().check(opaque, "use");
+  Objects::all().check(opaque, typeid(Object));
   return *static_cast<Object*>(opaque);
 }
 template <class Object, class Opaque>
 cublasStatus_t create(Opaque** opaque, Object* object) {
-  Objects::all().add(object);
+  Objects::all().add(object, typeid(Object));
   *opaque = object;
   return CUBLAS_STATUS_SUCCESS;
 }
 template <class Object, class Opaque>
 cublasStatus_t destroy(Opaque* opaque) {
-  Objects::all().remove(opaque);
+  Objects::all().remove(opaque, typeid(Object));
   delete static_cast<Object*>(opaque);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -251,6 +258,8 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
       return "CUBLAS_STATUS_SUCCESS";
     case CUBLAS_STATUS_INVALID_VALUE:
       return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
     case CUBLAS_STATUS_NOT_SUPPORTED:
       return "CUBLAS_STATUS_NOT_SUPPORTED";
     default:
@@ -370,6 +379,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   emulation::Algorithm algorithm;
   std::memcpy(&algorithm, algo->data, sizeof algorithm);
   if (workspace_bytes < algorithm.workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
+  if (emulation::fails_now("cublasLtMatmul")) return CUBLAS_STATUS_EXECUTION_FAILED;
   const emulation::Product product{.a = question.a,
                                    .b = question.b,
                                    .c = question.c,

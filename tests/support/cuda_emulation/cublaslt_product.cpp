@@ -39,7 +39,7 @@ void store(std::byte* at, cudaDataType_t type, float value) {
     *reinterpret_cast<float*>(at) = value;
 }
 float rounded(float value, cudaDataType_t type) {
-  std::byte bytes[4];
+  alignas(float) std::byte bytes[sizeof(float)];
   store(bytes, type, value);
   return load(bytes, type);
 }

@@ -1,0 +1,274 @@
+// Passes over elements and sums of columns on a CUDA device against the formulas in double.
+#include "gpu/elementwise_kernels.h"
+
+#include <functional>
+#include <numeric>
+
+#include "tests/gpu/gpu_harness.h"
+
+namespace headrace::test {
+namespace {
+
+constexpr std::size_t numels[] = {0, 1, 7, 33, 1027, 20011};
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+constexpr double gelu_slope = 0.7978845608028654;  // sqrt(2 / pi)
+double plain_gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(gelu_slope * (x + 0.044715 * x * x * x)));
+}
+double plain_gelu_derivative(double x) {
+  const double t = std::tanh(gelu_slope * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * gelu_slope * (1 + 3 * 0.044715 * x * x);
+}
+
+class ElementwiseKernels : public GpuTest {
+ protected:
+  Matrix row(const Operand& x, DType dtype, std::size_t numel) {
+    const auto columns = static_cast<std::int64_t>(numel);
+    return {x.data(), dtype, 1, columns, columns};
+  }
+};
+
+// Inputs of one pass, rounded to its type, and what it left in each of them.
+using Arrays = std::vector<std::vector<float>>;
+using Pass = std::function<void(const std::vector<Operand>&)>;
+
+// Runs the pass over operands that lie on borders of 16 bytes, and over others whose bits must be the same.
+Arrays run_pass(Device& device, DType dtype, const Arrays& arrays, const Pass& pass) {
+  Arrays results[2];
+  for (const bool aligned : {true, false}) {
+    std::vector<Operand> operands;
+    for (std::size_t k = 0; k < arrays.size(); ++k)
+      operands.emplace_back(device, dtype, arrays[k], aligned ? 0 : (k + 1) * size_of(dtype));
+    pass(operands);
+    for (const Operand& operand : operands) results[aligned].push_back(operand.values_of(dtype));
+  }
+  for (std::size_t k = 0; k < arrays.size(); ++k)
+    EXPECT_EQ(first_difference(results[0][k], results[1][k]), arrays[k].size()) << "depends on alignment";
+  return results[1];
+}
+
+// Ordinary values, some large, each sign, and the borders of the formulas.
+std::vector<float> inputs(std::size_t numel, std::uint32_t seed) {
+  constexpr float special[] = {0.0f, -0.0f, 1e-40f, -1e-40f, 90.0f, -90.0f, 1e19f, -1e19f, 3e38f, -3e38f};
+  std::vector<float> values = ordinary(numel, seed, 3.0f);
+  for (std::size_t i = 0; i < values.size(); i += 11) values[i] = special[i / 11 % std::size(special)];
+  return values;
+}
+
+TEST_F(ElementwiseKernels, gelu_is_near_its_formula) {
+  for (const DType dtype : element_types) {
+    for (const std::size_t numel : numels) {
+      const std::vector<float> x = rounded(dtype, inputs(numel, 1));
+      const Arrays result = run_pass(*device, dtype, {x, std::vector<float>(numel)}, [&](const auto& at) {
+        gelu(queue(), row(at[0], dtype, numel), at[1].data());
+      });
+      EXPECT_EQ(result[0], x);
+      for (std::size_t i = 0; i < numel; ++i)
+        ASSERT_NEAR(result[1][i], plain_gelu(x[i]), tolerance(dtype, plain_gelu(x[i]), 1e-6)) << x[i];
+    }
+  }
+}
+
+TEST_F(ElementwiseKernels, gelu_backward_is_near_the_derivative_and_gives_gelu_again) {
+  for (const DType dtype : element_types) {
+    for (const std::size_t numel : numels) {
+      const std::vector<float> x = rounded(dtype, inputs(numel, 1)), dy = rounded(dtype, ordinary(numel, 2));
+      const Arrays result = run_pass(*device, dtype, {x, dy, std::vector<float>(numel)}, [&](const auto& at) {
+        gelu_backward(queue(), row(at[0], dtype, numel), at[1].data(), at[2].data());
+      });
+      for (std::size_t i = 0; i < numel; ++i) {
+        // 1e200: 1 - t * t is 0 there, its factor beyond all numbers.
+        const double slope = std::abs(x[i]) < 50 ? plain_gelu_derivative(x[i]) : (x[i] > 0 ? 1 : 0);
+        ASSERT_NEAR(result[1][i], dy[i] * slope, tolerance(dtype, dy[i] * slope, 1e-5)) << x[i];
+        ASSERT_NEAR(result[2][i], plain_gelu(x[i]), tolerance(dtype, plain_gelu(x[i]), 1e-6)) << x[i];
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseKernels, gelu_of_nan_is_nan_and_of_infinity_infinity) {
+  const std::vector<float> x = {std::nanf(""), infinity};
+  const Operand in(*device, x), y(*device, std::vector<float>(2));
+  gelu(queue(), row(in, DType::f32, 2), y.data());
+  EXPECT_TRUE(std::isnan(y.values<float>()[0]));
+  EXPECT_EQ(y.values<float>()[1], infinity);
+}
+
+std::vector<float> moderate(DType dtype, std::size_t numel, std::uint32_t seed) {
+  return rounded(dtype, ordinary(numel, seed, 3.0f));
+}
+
+TEST_F(ElementwiseKernels, swiglu_is_near_its_formula) {
+  for (const DType dtype : element_types) {
+    for (const std::size_t numel : numels) {
+      const std::vector<float> gate = moderate(dtype, numel, 1), up = moderate(dtype, numel, 2);
+      const Arrays result = run_pass(
+          *device, dtype, {gate, up, std::vector<float>(numel)},
+          [&](const auto& at) { swiglu(queue(), row(at[0], dtype, numel), at[1].data(), at[2].data()); });
+      for (std::size_t i = 0; i < numel; ++i) {
+        const double wanted = gate[i] * sigmoid(gate[i]) * up[i];
+        ASSERT_NEAR(result[2][i], wanted, tolerance(dtype, wanted, 2e-6));
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseKernels, swiglu_backward_is_near_the_derivative_and_may_work_in_place) {
+  for (const DType dtype : element_types) {
+    for (const std::size_t numel : numels) {
+      const std::vector<float> gate = moderate(dtype, numel, 1), up = moderate(dtype, numel, 2);
+      const std::vector<float> dy = moderate(dtype, numel, 3), unwritten(numel);
+      const auto pass_into = [&](std::size_t dgate, std::size_t dup, bool output) -> Pass {
+        return [=, this](const std::vector<Operand>& at) {
+          swiglu_backward(queue(), {.gate = row(at[0], dtype, numel),
+                                    .up = at[1].data(),
+                                    .dy = at[2].data(),
+                                    .dgate = at[dgate].data(),
+                                    .dup = at[dup].data(),
+                                    .y = output ? at[5].data() : nullptr});
+        };
+      };
+      const Arrays arrays = {gate, up, dy, unwritten, unwritten, unwritten};
+      const Arrays result = run_pass(*device, dtype, arrays, pass_into(3, 4, true));
+      for (std::size_t i = 0; i < numel; ++i) {
+        const double s = sigmoid(gate[i]), silu = gate[i] * s;
+        const double dgate = dy[i] * up[i] * (s + gate[i] * s * (1 - s));
+        ASSERT_NEAR(result[3][i], dgate, tolerance(dtype, dgate, 5e-6));
+        ASSERT_NEAR(result[4][i], dy[i] * silu, tolerance(dtype, dy[i] * silu, 5e-6));
+        ASSERT_NEAR(result[5][i], silu * up[i], tolerance(dtype, silu * up[i], 5e-6));
+      }
+      const Arrays in_place = run_pass(*device, dtype, arrays, pass_into(0, 1, false));
+      EXPECT_EQ(in_place[0], result[3]);
+      EXPECT_EQ(in_place[1], result[4]);
+      EXPECT_EQ(in_place[5], unwritten);
+    }
+  }
+}
+
+TEST_F(ElementwiseKernels, a_sum_is_rounded_once_and_may_be_one_of_its_terms) {
+  for (const DType dtype : element_types) {
+    for (const std::size_t numel : numels) {
+      const std::vector<float> a = rounded(dtype, adversarial(numel, 1)),
+                               b = rounded(dtype, adversarial(numel, 2));
+      std::vector<float> wanted(numel);
+      for (std::size_t i = 0; i < numel; ++i) wanted[i] = a[i] + b[i];
+      wanted = rounded(dtype, wanted);
+      const Arrays result = run_pass(*device, dtype, {a, b, a}, [&](const auto& at) {
+        add(queue(), row(at[0], dtype, numel), at[1].data(), at[2].data());
+        add(queue(), row(at[0], dtype, numel), at[1].data(), at[0].data());
+      });
+      EXPECT_EQ(first_difference(result[2], wanted), numel);
+      EXPECT_EQ(first_difference(result[0], wanted), numel);
+    }
+  }
+}
+
+TEST_F(ElementwiseKernels, accumulation_and_scaling_are_single_fp32_operations) {
+  for (const DType dtype : element_types) {
+    for (const std::size_t numel : numels) {
+      const std::vector<float> x = rounded(dtype, adversarial(numel, 1)), before = adversarial(numel, 2);
+      for (const std::size_t offset : {0, 4}) {
+        const Operand in(*device, dtype, x, offset), sum(*device, before, offset);
+        const Operand scaled(*device, dtype, x, offset);
+        accumulate(queue(), row(in, dtype, numel), sum.data<float>());
+        scale(queue(), row(in, dtype, numel), 0.37f, scaled.data());
+        std::vector<float> wanted_sum(numel), wanted_scaled(numel);
+        for (std::size_t i = 0; i < numel; ++i)
+          wanted_sum[i] = before[i] + x[i], wanted_scaled[i] = x[i] * 0.37f;
+        EXPECT_EQ(first_difference(sum.values<float>(), wanted_sum), numel);
+        EXPECT_EQ(first_difference(scaled.values_of(dtype), rounded(dtype, wanted_scaled)), numel);
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseKernels, conversions_round_once_between_all_types) {
+  for (const DType from : element_types) {
+    for (const DType to : element_types) {
+      for (const std::size_t numel : numels) {
+        const std::vector<float> x = rounded(from, adversarial(numel, 1));
+        for (const std::size_t offset : {0, 4}) {
+          const Operand in(*device, from, x, offset), out(*device, to, std::vector<float>(numel), offset);
+          convert(queue(), in.data(), from, out.data(), to, static_cast<std::int64_t>(numel));
+          EXPECT_EQ(first_difference(out.values_of(to), rounded(to, x)), numel);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseKernels, every_bf16_widens_to_its_own_bits) {
+  std::vector<bf16> all;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) all.push_back({static_cast<std::uint16_t>(bits)});
+  const Operand in(*device, all), out(*device, std::vector<std::uint32_t>(all.size()));
+  convert(queue(), in.data(), DType::bf16, out.data(), DType::f32, static_cast<std::int64_t>(all.size()));
+  const auto result = out.values<std::uint32_t>();
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) ASSERT_EQ(result[bits], bits << 16);
+}
+
+// ---- Sums of columns
+
+std::vector<float> column_sums_of(Device& device, KernelQueue& queue, DType dtype,
+                                  const std::vector<float>& x, const Matrix& shape, std::size_t offset) {
+  const Operand in(device, dtype, x, offset);
+  const Operand sums(device, dtype, std::vector<float>(static_cast<std::size_t>(shape.columns), 9.0f),
+                     offset);
+  const Operand scratch(device, std::vector<std::byte>(column_sums_scratch_bytes(shape.rows, shape.columns)),
+                        4);
+  Matrix matrix = shape;
+  matrix.data = in.data(), matrix.dtype = dtype;
+  column_sums(queue, matrix, sums.data(), scratch.data<float>());
+  return sums.values_of(dtype);
+}
+
+TEST_F(ElementwiseKernels, column_sums_are_near_the_sums_and_depend_on_no_alignment) {
+  struct Shape {
+    std::int64_t rows, columns, stride;
+  };
+  for (const Shape s : {Shape{0, 33, 33},
+                        {1, 1, 1},
+                        {3, 33, 40},
+                        {257, 1027, 1027},
+                        {257, 512, 1024},
+                        {130, 264, 264},
+                        {20001, 3, 3}}) {
+    for (const DType dtype : element_types) {
+      // Ends with the last row's last column: what lies between rows may be read by nobody.
+      const std::int64_t numel = s.rows == 0 ? 0 : (s.rows - 1) * s.stride + s.columns;
+      const std::vector<float> x = rounded(dtype, ordinary(static_cast<std::size_t>(numel), 1));
+      const Matrix shape{nullptr, dtype, s.rows, s.columns, s.stride};
+      const auto result = column_sums_of(*device, queue(), dtype, x, shape, 0);
+      for (std::int64_t column = 0; column < s.columns; ++column) {
+        double sum = 0, terms = 0;
+        for (std::int64_t r = 0; r < s.rows; ++r) {
+          const double term = x[static_cast<std::size_t>(r * s.stride + column)];
+          sum += term, terms += std::abs(term);
+        }
+        ASSERT_NEAR(result[static_cast<std::size_t>(column)], sum, 1e-6 * terms + tolerance(dtype, sum))
+            << s.rows << " x " << s.columns << ", column " << column;
+      }
+      ASSERT_EQ(column_sums_of(*device, queue(), dtype, x, shape, size_of(dtype)), result);
+    }
+  }
+}
+
+// ---- Mean
+
+TEST_F(ElementwiseKernels, a_mean_is_the_sum_in_index_order) {
+  for (const std::size_t count : {1, 33, 1023, 1024, 1025, 5000}) {
+    std::vector<double> losses;
+    for (const float x : ordinary(count, 1, 1e3f)) losses.push_back(std::exp(static_cast<double>(x) * 1e-2));
+    const Operand values(*device, losses), result(*device, std::vector<float>(1));
+    mean(queue(), values.data<double>(), static_cast<std::int64_t>(count), result.data<float>());
+    const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+    EXPECT_EQ(result.values<float>()[0], static_cast<float>(sum / static_cast<double>(count)));
+  }
+}
+
+}  // namespace
+}  // namespace headrace::test
