@@ -13,9 +13,7 @@ GatherSchedule make_gather_schedule(const std::vector<UnitPlan>& units, const En
 }
 
 ParameterStore::ParameterStore(EngineContext& context)
-    : context_(context),
-      schedule_(make_gather_schedule(context.units, context.options)),
-      published_(context.units.size()) {
+    : context_(context), schedule_(make_gather_schedule(context.units, context.options)) {
   const Bytes element = context.element_bytes();
   for (const UnitPlan& unit : context.units) {
     Home home;
@@ -72,10 +70,7 @@ void ParameterStore::gather(const GatherSchedule::Gather& gather) {
 std::byte* ParameterStore::acquire(UnitId unit) {
   HEADRACE_CHECK(unit < homes_.size(), "unit {} of {}", unit, homes_.size());
   for (const GatherSchedule::Gather& next : schedule_.acquire(unit)) gather(next);
-  if (!context_.units[unit].gather_parameters) {
-    context_.device.wait(Lane::compute, published_[unit]);
-    return homes_[unit].device;
-  }
+  if (!context_.units[unit].gather_parameters) return homes_[unit].device;
   const Slot& slot = slots_[*schedule_.slot_of(unit)];
   context_.device.wait(Lane::compute, slot.ready);
   return slot.memory;
@@ -100,7 +95,6 @@ void ParameterStore::publish() {
     if (unit.gather_parameters || unit.layout.numel == 0) continue;
     context_.communicator.all_gather(homes_[u].device, piece_bytes(unit, context_.element_bytes()),
                                      Traffic::all_gather, unit.layout.spec.name);
-    published_[u] = context_.device.record(Lane::communicate);
   }
 }
 

@@ -49,7 +49,6 @@ class ParameterStore {
   GatherSchedule schedule_;
   std::vector<Home> homes_;
   std::vector<Slot> slots_;
-  std::vector<Event> published_;  // per unit: last all-gather into a resident unit
 };
 
 }  // namespace headrace

@@ -107,7 +107,7 @@ class Job:
 def is_program(pid):
     """Whether a child of mpirun is the program already, and not mpirun's own copy before exec."""
     try:
-        return os.readlink(f"/proc/{pid}/exe").endswith("/headrace")
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("headrace")
     except OSError:
         return False
 

@@ -10,8 +10,6 @@
 namespace cuda_emulation {
 namespace {
 
-constexpr std::uintptr_t page_bytes = 4096;
-
 [[noreturn]] void report(const MemoryRange& range, std::size_t granule, bool write, const Moment& moment,
                          const Shadow::Conflict& conflict) {
   const std::uintptr_t start = range.alias / granule_bytes * granule_bytes + granule * granule_bytes;
@@ -31,7 +29,6 @@ std::string describe(const MemoryRange& range, std::size_t offset, std::size_t b
 }
 
 Accesses::Touched* Accesses::find(std::uintptr_t alias, std::size_t bytes) {
-  if (alias / page_bytes == page_of_no_concern_) return nullptr;
   const MemoryRange* range = range_of_alias(alias);
   if (range == nullptr) {
     if (const MemoryRange* untranslated = range_of(alias); untranslated != nullptr && untranslated->device)
@@ -41,7 +38,7 @@ Accesses::Touched* Accesses::find(std::uintptr_t alias, std::size_t bytes) {
       violation(fmt::format("\"{}\" touches {} bytes at {:+} of {}", running_work(), bytes,
                             static_cast<std::ptrdiff_t>(alias - near->alias),
                             describe(*near, 0, near->bytes)));
-    page_of_no_concern_ = alias / page_bytes;
+    place_of_no_concern(alias) = alias / page_bytes;
     return nullptr;
   }
   for (Touched& each : touched_)
@@ -54,8 +51,10 @@ Accesses::Touched* Accesses::find(std::uintptr_t alias, std::size_t bytes) {
 void Accesses::note(std::uintptr_t alias, std::size_t bytes, bool write) {
   if (bytes == 0) return;
   if (last_ == nullptr || !last_->range->alias_holds(alias)) {
-    last_ = find(alias, bytes);
-    if (last_ == nullptr) return;
+    if (place_of_no_concern(alias) == alias / page_bytes) return;
+    Touched* const found = find(alias, bytes);
+    if (found == nullptr) return;
+    last_ = found;
   }
   const MemoryRange& range = *last_->range;
   if (alias - range.alias + bytes > range.bytes)
@@ -88,7 +87,7 @@ void Accesses::finish(const Moment& moment) {
   }
   if (touched_.size() > 16) touched_.clear();
   last_ = nullptr;
-  page_of_no_concern_ = 0;
+  pages_of_no_concern_.fill(0);
 }
 
 void note_host_access(std::uintptr_t address, std::size_t bytes, bool write) {

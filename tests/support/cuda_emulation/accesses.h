@@ -5,6 +5,7 @@
 // orders are found when the work ends.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,7 +32,12 @@ class Accesses {
   Touched* find(std::uintptr_t alias, std::size_t bytes);
   std::vector<Touched> touched_;
   Touched* last_ = nullptr;
-  std::uintptr_t page_of_no_concern_ = 0;
+  // Pages found to be of no concern, each in the place of its number: shared memory is some of them.
+  static constexpr std::uintptr_t page_bytes = 4096;
+  std::uintptr_t& place_of_no_concern(std::uintptr_t alias) {
+    return pages_of_no_concern_[alias / page_bytes % pages_of_no_concern_.size()];
+  }
+  std::array<std::uintptr_t, 256> pages_of_no_concern_{};
 };
 
 // The accesses of the work that this thread runs; null on host threads.

@@ -71,7 +71,11 @@ class BlockScheduler {
   Thread& current() { return threads_[block_.thread_]; }
 
  private:
-  static void fiber_main(void* scheduler) { static_cast<BlockScheduler*>(scheduler)->run_threads(); }
+  static void fiber_main(void* scheduler) {
+    auto& self = *static_cast<BlockScheduler*>(scheduler);
+    self.current_fiber_->entered();
+    self.run_threads();
+  }
   [[noreturn]] void run_threads();
   void start_threads();
   bool run_warp(int warp);

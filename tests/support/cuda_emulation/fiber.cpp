@@ -1,6 +1,9 @@
 #include "support/cuda_emulation/fiber.h"
 
 #include <sys/mman.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 #include <cstdint>
 
@@ -46,6 +49,18 @@ namespace {
 constexpr std::size_t guard_bytes = 4096;
 constexpr std::size_t stack_bytes = 128 << 10;
 
+#if defined(__SANITIZE_ADDRESS__)
+void leave_stack(void** frames, const void* bottom, std::size_t bytes) {
+  __sanitizer_start_switch_fiber(frames, bottom, bytes);
+}
+void enter_stack(void* frames, const void** left_bottom, std::size_t* left_bytes) {
+  __sanitizer_finish_switch_fiber(frames, left_bottom, left_bytes);
+}
+#else
+void leave_stack(void**, const void*, std::size_t) {}
+void enter_stack(void*, const void**, std::size_t*) {}
+#endif
+
 }  // namespace
 
 Fiber::Fiber(Entry entry, void* argument)
@@ -70,10 +85,19 @@ Fiber::~Fiber() {
 }
 
 void Fiber::resume() {
+  leave_stack(&caller_frames_, static_cast<char*>(mapping_) + guard_bytes, stack_bytes);
   cuda_emulation_switch(&caller_, stack_);
+  enter_stack(caller_frames_, nullptr, nullptr);
 }
+
 void Fiber::suspend() {
+  leave_stack(&own_frames_, caller_bottom_, caller_bytes_);
   cuda_emulation_switch(&stack_, caller_);
+  entered();
+}
+
+void Fiber::entered() {
+  enter_stack(own_frames_, &caller_bottom_, &caller_bytes_);
 }
 
 }  // namespace cuda_emulation

@@ -17,11 +17,18 @@ class Fiber {
   void resume();
   // From within: back to where resume() was called.
   void suspend();
+  // The first thing that `entry` does.
+  void entered();
 
  private:
   void* mapping_;
   void* stack_;  // saved while it does not run
   void* caller_ = nullptr;
+  // For the address sanitizer, which keeps frames of its own for each stack.
+  void* own_frames_ = nullptr;
+  void* caller_frames_ = nullptr;
+  const void* caller_bottom_ = nullptr;
+  std::size_t caller_bytes_ = 0;
 };
 
 }  // namespace cuda_emulation

@@ -60,7 +60,7 @@ __global__ void shuffle_with_lanes_that_left() {
   __shfl_sync(whole_warp, threadIdx.x, 0);
 }
 __global__ void shared_overrun() {
-  dynamic_shared<float>()[threadIdx.x + 8192] = 1.0f;
+  dynamic_shared<float>()[threadIdx.x + 32] = 1.0f;
 }
 
 class Queue final : public KernelQueue {
