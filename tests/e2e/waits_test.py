@@ -29,14 +29,8 @@ class EventWaits(job_test.JobTest):
         ranks, options = RUNS[index]
         if "eval_every" in options:
             options = {**options, "eval_data": self.corpus}
-        previous = dict(os.environ)
-        os.environ.update(environment)
-        try:
-            return self.train(ranks, name=f"run-{index}", **{"swap_path": None, "swap_block": "48KiB", "bucket": "48KiB",
-                                                            "timeout": 60, **options})
-        finally:
-            os.environ.clear()
-            os.environ.update(previous)
+        return self.train(ranks, name=f"run-{index}", environment=environment,
+                          **{"swap_path": None, "swap_block": "48KiB", "bucket": "48KiB", "timeout": 60, **options})
 
     def places(self):
         """{place: ([runs that pass it], waits in all of them)}."""

@@ -64,14 +64,15 @@ def read_events(metrics):
 class Job:
     """One `headrace train` in its own process group. `folder` keeps its metrics and its output."""
 
-    def __init__(self, program, options, folder, ranks=1, metrics=None):
+    def __init__(self, program, options, folder, ranks=1, metrics=None, environment=None):
         self.metrics = metrics or folder / "metrics.jsonl"
         self.out, self.err = folder / "stdout", folder / "stderr"
         launcher = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
         command = [*launcher, str(program), "train", "--device", DEVICE, *flags(options), "--metrics", str(self.metrics)]
         self.ranks = ranks
         with self.out.open("wb") as out, self.err.open("wb") as err:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                                            env={**os.environ, **(environment or {})})
 
     def rank_pids(self):
         """Process ids of the ranks, once they have started."""
@@ -112,10 +113,10 @@ def is_program(pid):
         return False
 
 
-def train(program, options, folder, ranks=1, timeout=300):
+def train(program, options, folder, ranks=1, timeout=300, environment=None):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "metrics.jsonl").unlink(missing_ok=True)
-    return Job(program, options, folder, ranks).wait(timeout)
+    return Job(program, options, folder, ranks, environment=environment).wait(timeout)
 
 
 def inspect_json(program, swap_path, *arguments):

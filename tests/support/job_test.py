@@ -24,8 +24,8 @@ class JobTest(unittest.TestCase):
         return {**headrace_job.TINY_MODEL, "data": self.corpus, "steps": 3, "schedule": "constant", "stage": 3,
                 "offload_optimizer": "nvme", "swap_path": swap, **more}
 
-    def train(self, ranks=1, name="run", **more):
-        return headrace_job.train(self.program, self.options(**more), self.folder / name, ranks)
+    def train(self, ranks=1, name="run", environment=None, **more):
+        return headrace_job.train(self.program, self.options(**more), self.folder / name, ranks, environment=environment)
 
     def assert_status(self, status, outcome):
         self.assertEqual(status, outcome.status, outcome)

@@ -72,7 +72,7 @@ def describe(case):
     return " ".join(f"{name}={value}" for name, value in case.items())
 
 
-def run(program, corpus, case, folder):
+def run(program, corpus, case, folder, **environment):
     """Trains the tiny model for STEPS steps as `case` says."""
     options = {**headrace_job.TINY_MODEL, "data": corpus, "steps": STEPS, "clip": CLIP, "learning_rate": 1e-2, "seed": 5,
                "bucket": case["swap_block"], "quiet": True,
@@ -80,7 +80,7 @@ def run(program, corpus, case, folder):
     if case["offload_optimizer"] == "nvme":
         (folder / "swap").mkdir(parents=True, exist_ok=True)
         options["swap_path"] = folder / "swap"
-    return headrace_job.train(program, options, folder, case["ranks"])
+    return headrace_job.train(program, options, folder, case["ranks"], environment=environment)
 
 
 def check_clipping(outcome):
@@ -97,14 +97,14 @@ class Comparison:
         self.program, self.corpus, self.folder = program, corpus, folder
         self.hashes, self.runs, self.differing = {}, 0, []
 
-    def add(self, case):
+    def add(self, case, **environment):
         folder = self.folder / f"run-{self.runs}"
         self.runs += 1
-        outcome = run(self.program, self.corpus, case, folder)
+        outcome = run(self.program, self.corpus, case, folder, **environment)
         if outcome.status != 0:
             self.differing.append(f"{describe(case)}: {outcome}")
             return
         expected = self.hashes.setdefault(group_of(case), outcome.state_hash)
         if outcome.state_hash != expected:
-            self.differing.append(f"{describe(case)}: {outcome.state_hash}, not {expected}")
+            self.differing.append(f"{describe(case)} {environment}: {outcome.state_hash}, not {expected}")
         return outcome
