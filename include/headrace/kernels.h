@@ -27,7 +27,7 @@ class DeviceKernels {
 
   // rounded[i] = sum[i] in `dtype` (once, to nearest even; `rounded` may alias `sum` when dtype is f32), and
   // partials[c] = sum over chunk c of double(rounded[i])^2 in fixed lane order; `numel` starts on a chunk
-  // border. `partials` is device memory.
+  // border. `partials` is device memory, like all of these.
   virtual void round_and_norm(Lane lane, const float* sum, void* rounded, DType dtype, std::uint64_t numel,
                               double* partials) = 0;
 

@@ -22,7 +22,7 @@ RunPlan plan_run(const ResolvedOptions& options);
 void require_fit(const ResolvedOptions& options, const RunPlan& plan);
 
 // Bytes that the device's arena gets: the limit, or what the plan needs when none is given.
-Bytes device_arena_bytes(const ResolvedOptions& options, const RunPlan& plan);
+Bytes device_arena_bytes(const RunPlan& plan);
 
 // Trains to the end or until a signal asks to stop. Results go to stdout, progress to stderr. Returns the
 // exit status: 0, or 130 after a stop. Errors are exceptions; in a job of several ranks an error ends the

@@ -48,6 +48,9 @@ void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
   const BucketLayout buckets = make_bucket_layout(rank.units, options, rank.placement, rank.world_size);
   add_device(plan, MemoryTag::communication_buckets, buckets.total_bytes());
   if (!on_device && options.accumulation > 1) add_host(plan, MemoryTag::staging, buckets.numel * 4);
+  const Bytes partials = norm_partials_bytes(rank.units);
+  add_host(plan, MemoryTag::staging, partials);
+  if (norm_is_taken_on_device(options, rank.placement)) add_device(plan, MemoryTag::workspace, partials);
 }
 
 void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {

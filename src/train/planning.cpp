@@ -35,6 +35,13 @@ Bytes machine_share(const ResolvedOptions& options) {
   return available_host_memory() / static_cast<Bytes>(options.launch.local_size);
 }
 
+// The CPU device grows to what the plan needs; a CUDA device's memory is there to be used.
+Bytes device_limit(const ResolvedOptions& options) {
+  if (options.device_memory_bytes != 0 || options.device == DeviceKind::cpu)
+    return options.device_memory_bytes;
+  return available_cuda_memory(options.launch.local_rank);
+}
+
 // What a run takes of it. The CPU device takes its limit whole.
 Bytes bytes_taken(const ResolvedOptions& options, const MemoryPlan& plan) {
   const Bytes arena = std::max(plan.device.total(), options.device_memory_bytes);
@@ -97,7 +104,7 @@ RunPlan plan_run(const ResolvedOptions& options) {
   plan.request.hook_calls = record_hook_calls(options.model, options.model_options);
   plan.request.engine = options.engine;
   plan.request.world_size = options.launch.size;
-  plan.request.device_limit = options.device_memory_bytes;
+  plan.request.device_limit = device_limit(options);
   plan.request.host_limit = options.host_memory_bytes;
   plan.request.device_is_host = options.device == DeviceKind::cpu;
   plan.request.engine.swap_cache_bytes = swap_cache_bytes(options, plan.request);
@@ -106,9 +113,9 @@ RunPlan plan_run(const ResolvedOptions& options) {
   return plan;
 }
 
-Bytes device_arena_bytes(const ResolvedOptions& options, const RunPlan& plan) {
-  return options.device_memory_bytes != 0 ? options.device_memory_bytes
-                                          : round_up(plan.memory.device.total(), mebibyte);
+Bytes device_arena_bytes(const RunPlan& plan) {
+  return plan.request.device_limit != 0 ? plan.request.device_limit
+                                        : round_up(plan.memory.device.total(), mebibyte);
 }
 
 void require_fit(const ResolvedOptions& options, const RunPlan& plan) {

@@ -50,7 +50,7 @@ RunInputs check_inputs(const ResolvedOptions& options) {
 }
 
 void Session::open_backends() {
-  backends = make_backends(options, device_arena_bytes(options, inputs.plan));
+  backends = make_backends(options, device_arena_bytes(inputs.plan));
   run = run_identity(options, inputs.training.bytes);
   check_ranks_agree(options, run, *backends.communicator, *backends.device);
   claim_swap_path(options, inputs.plan.memory, *backends.communicator);

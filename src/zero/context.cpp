@@ -63,6 +63,15 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
     throw UsageError("optimizer states on NVMe need a swap path: give --swap-path DIR.");
 }
 
+void EngineContext::pin(std::span<std::byte> memory) {
+  if (!memory.empty() && device.pin(memory)) pinned_.push_back(memory);
+}
+
+void EngineContext::unpin_all() noexcept {
+  for (const std::span<std::byte> memory : pinned_) device.unpin(memory);
+  pinned_.clear();
+}
+
 Range EngineContext::optimizer_range(const UnitPlan& unit) const {
   return placement.optimizer.sharded ? unit.own : Range{0, unit.layout.numel};
 }

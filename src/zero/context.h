@@ -29,9 +29,15 @@ struct EngineContext {
 
   EngineContext(Device& device_in, DeviceKernels& kernels_in, Communicator& communicator_in, IoEngine* io_in,
                 const EngineOptions& options_in);
+  // Makes a buffer of the engine fast to copy, until unpin_all(): before the first of them goes away.
+  void pin(std::span<std::byte> memory);
+  void unpin_all() noexcept;
   Bytes element_bytes() const { return size_of(options.dtype); }
   // The elements of a unit whose optimizer state this rank holds: its shard, or all of them.
   Range optimizer_range(const UnitPlan& unit) const;
+
+ private:
+  std::vector<std::span<std::byte>> pinned_;
 };
 
 // The plan of one unit for one rank: the same for the engine and the planner.

@@ -146,6 +146,7 @@ Engine::~Engine() {
   } catch (...) {  // the failure was thrown where it was waited for, or nobody waits any more
   }
   if (impl_->states) impl_->states->abandon();
+  impl_->context.unpin_all();
 }
 
 UnitId Engine::add_unit(UnitSpec spec) {

@@ -32,6 +32,16 @@ BucketLayout make_bucket_layout(const std::vector<UnitPlan>& units, const Engine
   return layout;
 }
 
+Bytes norm_partials_bytes(const std::vector<UnitPlan>& units) {
+  std::uint64_t chunks = 0;
+  for (const UnitPlan& unit : units) chunks += divide_up(unit.own.numel, norm_chunk_numel);
+  return chunks * sizeof(double);
+}
+
+bool norm_is_taken_on_device(const EngineOptions& options, const ResolvedPlacement& placement) {
+  return placement.gradients.tier == Tier::device || options.accumulation == 1;
+}
+
 bool gradient_is_resident(const ResolvedPlacement& placement, int world_size) {
   return placement.gradients.tier == Tier::device && (!placement.gradients.sharded || world_size == 1);
 }
@@ -60,6 +70,7 @@ GradientStore::GradientStore(EngineContext& context)
 void GradientStore::allocate_homes() {
   const Bytes element = context_.element_bytes();
   const bool accumulate = context_.options.accumulation > 1;
+  std::uint64_t partials = 0;
   for (const UnitPlan& unit : context_.units) {
     Home home;
     if (resident_) {
@@ -77,11 +88,17 @@ void GradientStore::allocate_homes() {
     else if (accumulate)
       home.host_accumulator =
           HostBuffer(context_.host_budget, MemoryTag::gradient_accumulators, unit.own.numel * 4);
-    context_.device.pin(home.host.memory());
-    context_.device.pin(home.host_accumulator.memory());
-    home.partials.resize(divide_up(unit.own.numel, norm_chunk_numel));
+    context_.pin(home.host.memory());
+    context_.pin(home.host_accumulator.memory());
+    home.first_partial = std::exchange(partials, partials + divide_up(unit.own.numel, norm_chunk_numel));
     homes_.push_back(std::move(home));
   }
+  const Bytes partials_bytes = norm_partials_bytes(context_.units);
+  host_partials_ = HostBuffer(context_.host_budget, MemoryTag::staging, partials_bytes);
+  context_.pin(host_partials_.memory());
+  if (norm_is_taken_on_device(context_.options, context_.placement))
+    device_partials_ =
+        reinterpret_cast<double*>(context_.device_memory.persistent(MemoryTag::workspace, partials_bytes));
 }
 
 void GradientStore::allocate_buckets() {
@@ -102,7 +119,7 @@ void GradientStore::allocate_buckets() {
   }
   if (!on_device() && context_.options.accumulation > 1) {
     download_staging_ = HostBuffer(context_.host_budget, MemoryTag::staging, bucket_layout_.numel * 4);
-    context_.device.pin(download_staging_.memory());
+    context_.pin(download_staging_.memory());
   }
 }
 
@@ -119,8 +136,10 @@ float* GradientStore::accumulator(UnitId unit, std::uint64_t first) const {
   return base == nullptr ? nullptr : base + (first - context_.units[unit].own.first);
 }
 
-double* GradientStore::partials(UnitId unit, std::uint64_t first) {
-  return homes_[unit].partials.data() + (first - context_.units[unit].own.first) / norm_chunk_numel;
+double* GradientStore::partials(UnitId unit, std::uint64_t first) const {
+  double* const all =
+      device_partials_ != nullptr ? device_partials_ : reinterpret_cast<double*>(host_partials_.data());
+  return all + homes_[unit].first_partial + (first - context_.units[unit].own.first) / norm_chunk_numel;
 }
 
 std::byte* GradientStore::buffer(UnitId unit) {
@@ -252,15 +271,26 @@ void GradientStore::round_accumulator(UnitId unit, Range range) {
   }
 }
 
-double GradientStore::finish() {
+// Brings this rank's partial norms to host_partials_; those of units without a gradient are 0. Blocks.
+void GradientStore::collect_partials() {
   for (UnitId u = 0; u < homes_.size(); ++u) {
     const Range own = context_.units[u].own;
-    if (contributions_[u] == 0) std::fill(homes_[u].partials.begin(), homes_[u].partials.end(), 0.0);
     if (contributions_[u] > 0 && contributions_[u] < context_.options.accumulation && own.numel > 0)
       round_accumulator(u, own);
   }
+  if (device_partials_ != nullptr)
+    context_.device.copy(Lane::communicate, host_partials_.data(), device_partials_,
+                         norm_partials_bytes(context_.units));
   context_.device.synchronize();
+  auto* const partials = reinterpret_cast<double*>(host_partials_.data());
+  for (UnitId u = 0; u < homes_.size(); ++u)
+    if (contributions_[u] == 0)
+      std::fill_n(partials + homes_[u].first_partial,
+                  divide_up(context_.units[u].own.numel, norm_chunk_numel), 0.0);
+}
 
+double GradientStore::finish() {
+  collect_partials();
   const int world = context_.communicator.size();
   std::vector<Bytes> pieces(static_cast<std::size_t>(world), 0);
   for (const UnitPlan& unit : context_.units)
@@ -269,9 +299,10 @@ double GradientStore::finish() {
   std::vector<std::size_t> next(pieces.size(), 0);  // of each rank's partials in the gathered array
   for (std::size_t r = 1; r < pieces.size(); ++r) next[r] = next[r - 1] + pieces[r - 1] / sizeof(double);
   std::vector<double> gathered(next.back() + pieces.back() / sizeof(double));
-  auto own = gathered.begin() +
-             static_cast<std::ptrdiff_t>(next[static_cast<std::size_t>(context_.communicator.rank())]);
-  for (const Home& home : homes_) own = std::copy(home.partials.begin(), home.partials.end(), own);
+  std::copy_n(reinterpret_cast<const double*>(host_partials_.data()),
+              norm_partials_bytes(context_.units) / sizeof(double),
+              gathered.begin() +
+                  static_cast<std::ptrdiff_t>(next[static_cast<std::size_t>(context_.communicator.rank())]));
   if (world > 1) {
     context_.communicator.all_gather(gathered.data(), pieces, Traffic::control, "gradient norm");
     context_.device.synchronize();

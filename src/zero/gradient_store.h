@@ -20,6 +20,11 @@ struct BucketLayout {
 BucketLayout make_bucket_layout(const std::vector<UnitPlan>& units, const EngineOptions& options,
                                 const ResolvedPlacement& placement, int world_size);
 
+// Partial norms of this rank's shards: one fp64 value a chunk.
+Bytes norm_partials_bytes(const std::vector<UnitPlan>& units);
+// Whether the device's kernels take them; otherwise the host's, which round what was accumulated there.
+bool norm_is_taken_on_device(const EngineOptions& options, const ResolvedPlacement& placement);
+
 // Whether a unit's flat gradient has memory of its own; otherwise it passes through one of a few slots.
 bool gradient_is_resident(const ResolvedPlacement& placement, int world_size);
 GatherSchedule make_gradient_slots(const std::vector<UnitPlan>& units, const EngineOptions& options,
@@ -53,7 +58,7 @@ class GradientStore {
     std::uint64_t first = 0;  // flat index of the first element held
     float* device_accumulator = nullptr;
     HostBuffer host_accumulator;
-    std::vector<double> partials;  // of the own shard's chunks
+    std::uint64_t first_partial = 0;  // of the own shard's chunks, in the arrays of all units
   };
   struct Bucket {
     std::byte* receive = nullptr;
@@ -64,7 +69,8 @@ class GradientStore {
   void allocate_homes();
   void allocate_buckets();
   float* accumulator(UnitId unit, std::uint64_t first) const;
-  double* partials(UnitId unit, std::uint64_t first);
+  double* partials(UnitId unit, std::uint64_t first) const;
+  void collect_partials();
   void reduce_bucket(UnitId unit, const std::byte* gradient, std::uint64_t index);
   void keep_on_device(UnitId unit, Range own, std::span<const void* const> slices, Bucket& bucket);
   void keep_on_host(UnitId unit, Range own, std::span<const void* const> slices, Bucket& bucket);
@@ -83,6 +89,8 @@ class GradientStore {
   std::array<Bucket, 2> buckets_;
   std::uint64_t buckets_used_ = 0;
   HostBuffer download_staging_;
+  double* device_partials_ = nullptr;  // null when the host takes the norm
+  HostBuffer host_partials_;
   std::vector<int> contributions_;
   int micro_batches_ = 0;
 };

@@ -26,7 +26,7 @@ ParameterStore::ParameterStore(EngineContext& context)
       home.first = unit.own.first;
     } else {
       home.host = HostBuffer(context.host_budget, MemoryTag::parameters, unit.own.numel * element);
-      context.device.pin(home.host.memory());
+      context.pin(home.host.memory());
       home.first = unit.own.first;
     }
     homes_.push_back(std::move(home));

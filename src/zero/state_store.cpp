@@ -43,7 +43,7 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
   pool_ = std::make_unique<StagingPool>(context.host_budget, MemoryTag::staging,
                                         state_buffer_bytes(block_numel(context.options)),
                                         context.options.swap_buffers);
-  context.device.pin(pool_->memory());
+  context.pin(pool_->memory());
   allocate_cache();
 }
 
@@ -66,7 +66,7 @@ void StateStore::allocate_resident() {
 void StateStore::allocate_cache() {
   const std::vector<bool> chosen = cached_blocks(blocks_, context_.options);
   host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, bytes_of_chosen(blocks_, chosen));
-  context_.device.pin(host_.memory());
+  context_.pin(host_.memory());
   std::byte* next = host_.data();
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     if (!chosen[b]) continue;

@@ -34,7 +34,7 @@ Updater::Updater(EngineContext& context, StateStore& states, GradientStore& grad
       fetched_(states.blocks().size()) {
   if (staging_.on_device) {
     visit_buffer_ = HostBuffer(context.host_budget, MemoryTag::staging, staging_.visit_bytes);
-    context.device.pin(visit_buffer_.memory());
+    context.pin(visit_buffer_.memory());
   }
   const Bytes total = staging_.total_bytes();
   if (total == 0) return;
@@ -43,7 +43,7 @@ Updater::Updater(EngineContext& context, StateStore& states, GradientStore& grad
     memory = context.device_memory.persistent(MemoryTag::staging, total);
   } else {
     host_staging_ = HostBuffer(context.host_budget, MemoryTag::staging, total);
-    context.device.pin(host_staging_.memory());
+    context.pin(host_staging_.memory());
     memory = host_staging_.data();
   }
   if (staging_.move_gradient) {

@@ -1,5 +1,7 @@
 #include "contract/communicator_under_test.h"
 
-std::unique_ptr<headrace::Communicator> headrace::communicator_under_test(Device& device) {
-  return make_single_communicator(device);
+headrace::CommunicatorUnderTest headrace::communicator_under_test(Bytes device_memory_bytes) {
+  auto device = make_cpu_device({.memory_bytes = device_memory_bytes});
+  auto communicator = make_single_communicator(*device);
+  return {std::move(device), std::move(communicator)};
 }

@@ -4,8 +4,10 @@
 
 #include "contract/communicator_under_test.h"
 
-std::unique_ptr<headrace::Communicator> headrace::communicator_under_test(Device& device) {
-  return make_mpi_communicator(device, {.timeout_seconds = 30});
+headrace::CommunicatorUnderTest headrace::communicator_under_test(Bytes device_memory_bytes) {
+  auto device = make_cpu_device({.memory_bytes = device_memory_bytes});
+  auto communicator = make_mpi_communicator(*device, {.timeout_seconds = 30});
+  return {std::move(device), std::move(communicator)};
 }
 
 int main(int argc, char** argv) {

@@ -27,7 +27,7 @@ class Plan(job_test.JobTest):
         return options
 
     def plan(self, ranks, options):
-        text = subprocess.run([str(self.program), "plan", *headrace_job.flags(options), "--world-size", str(ranks), "--json"],
+        text = subprocess.run([str(self.program), "plan", "--device", headrace_job.DEVICE, *headrace_job.flags(options), "--world-size", str(ranks), "--json"],
                               capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
         return json.loads(text)
 

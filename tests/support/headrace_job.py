@@ -8,6 +8,7 @@ import subprocess
 import time
 
 TINY_MODEL = {"model": "gpt2-nano", "sequence_length": 32, "batch_size": 1}
+DEVICE = os.environ.get("HEADRACE_JOB_DEVICE", "cpu")  # on which every job runs
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 
 
@@ -67,7 +68,7 @@ class Job:
         self.metrics = metrics or folder / "metrics.jsonl"
         self.out, self.err = folder / "stdout", folder / "stderr"
         launcher = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
-        command = [*launcher, str(program), "train", *flags(options), "--metrics", str(self.metrics)]
+        command = [*launcher, str(program), "train", "--device", DEVICE, *flags(options), "--metrics", str(self.metrics)]
         self.ranks = ranks
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)

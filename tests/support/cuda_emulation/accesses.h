@@ -39,12 +39,19 @@ inline constinit thread_local Accesses* running_accesses = nullptr;
 
 void note_host_access(std::uintptr_t address, std::size_t bytes, bool write);
 
+// The linker may have taken the instrumented copy of a template that the emulation uses too: its accesses are no
+// one's.
+inline constinit thread_local bool noting = false;
+
 inline void note_access(const void* address, std::size_t bytes, bool write) {
+  if (noting) return;
+  noting = true;
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   if (running_accesses != nullptr)
     running_accesses->note(at, bytes, write);
   else
     note_host_access(at, bytes, write);
+  noting = false;
 }
 
 // "device allocation 3, bytes 64 to 128 of 4096".

@@ -17,8 +17,8 @@ struct Options {
   std::uint64_t delay_seed = 0;  // HEADRACE_EMULATED_DELAYS
   double largest_delay_seconds = 0.0005;
   // HEADRACE_EMULATED_FAULTS="cudaMalloc:1,launch:7": the n-th call (from 1) fails, and those after it do
-  // not. Calls: cudaMalloc, cudaHostAlloc, cudaHostRegister, launch (refused at once), kernel and copy (fail
-  // as they run).
+  // not. Calls: cudaMalloc, cudaHostAlloc, cudaHostRegister, launch and cublasLtMatmul (refused at once),
+  // kernel and copy (fail as they run).
   std::map<std::string, std::uint64_t> faults;
   // HEADRACE_EMULATED_WAITS=FILE: the places in the program that waited for events are written there at exit.
   std::string waits_file;
