@@ -29,8 +29,11 @@ if(HEADRACE_CUDA)
   if(HEADRACE_CCACHE)
     set(CMAKE_CUDA_COMPILER_LAUNCHER "${HEADRACE_CCACHE}")
   endif()
-  # CMake 3.25 knows no CUDA20. No contraction and IEEE division and roots: the bits of the CPU's kernels.
-  string(APPEND CMAKE_CUDA_FLAGS " -std=c++20 --fmad=false --ftz=false --prec-div=true --prec-sqrt=true "
+  # CMake 3.25 does not know that this nvcc knows C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  # No contraction and IEEE division and roots: the bits of the CPU's kernels.
+  string(APPEND CMAKE_CUDA_FLAGS " --fmad=false --ftz=false --prec-div=true --prec-sqrt=true "
                                  "--expt-relaxed-constexpr --extended-lambda -Xcompiler=-ffp-contract=off")
   set(headrace_gpu_sources ${headrace_cuda_sources})
   set(headrace_gpu_libraries CUDA::cudart CUDA::cublasLt ${HEADRACE_NCCL_LIBRARY} PkgConfig::hwloc)
