@@ -77,7 +77,7 @@ class BlockScheduler {
     self.run_threads();
   }
   [[noreturn]] void run_threads();
-  void start_threads();
+  void start_warp(int warp);
   bool run_warp(int warp);
   bool release_warp(int warp);
   bool complete(int warp, int lane) const;
@@ -94,7 +94,8 @@ class BlockScheduler {
   Block& block_;
   const char* kernel_ = "";
   const std::function<void()>* thread_ = nullptr;
-  int count_ = 0, started_ = 0, left_ = 0;
+  int count_ = 0, left_ = 0;
+  int next_ = 0, end_ = 0;  // threads that a fiber may start
   Thread threads_[most_threads];
   std::vector<int> warp_order_ = {};
   std::vector<std::unique_ptr<Fiber>> fibers_;
@@ -119,9 +120,12 @@ void BlockScheduler::run(const char* kernel, std::size_t shared_bytes, const std
     threads_[t] = {};
     threads_[t].index = {linear % size.x, linear / size.x % size.y, linear / (size.x * size.y)};
   }
-  started_ = left_ = 0;
+  left_ = 0;
   take_order();
-  start_threads();
+  for (const int warp : warp_order_) {
+    start_warp(warp);
+    run_warp(warp);
+  }
   while (left_ < count_) {
     bool progress = false;
     for (const int warp : warp_order_) progress |= run_warp(warp);
@@ -136,8 +140,10 @@ void BlockScheduler::take_order() {
   std::shuffle(warp_order_.begin(), warp_order_.end(), random_);
 }
 
-void BlockScheduler::start_threads() {
-  while (started_ < count_) {
+void BlockScheduler::start_warp(int warp) {
+  next_ = warp * warp_lanes;
+  end_ = std::min(next_ + warp_lanes, count_);
+  while (next_ < end_) {
     if (free_fibers_.empty()) {
       fibers_.push_back(std::make_unique<Fiber>(fiber_main, this));
       free_fibers_.push_back(fibers_.back().get());
@@ -148,21 +154,13 @@ void BlockScheduler::start_threads() {
   }
 }
 
-// The body of every fiber: threads of the block in turn. A thread that waited keeps the fiber to its end;
+// The body of every fiber: threads of a warp in turn. A thread that waited keeps the fiber to its end;
 // then the fiber is free again.
 void BlockScheduler::run_threads() {
   for (;;) {
     Fiber* const self = current_fiber_;
-    while (started_ < count_) {
-      const int position = started_++;
-      const int whole =
-          count_ / warp_lanes * warp_lanes;  // warps that are full; a last partial one comes last
-      int thread = position;
-      if (position < whole) {
-        int at = position / warp_lanes;
-        for (const int warp : warp_order_)
-          if (warp < whole / warp_lanes && at-- == 0) thread = warp * warp_lanes + position % warp_lanes;
-      }
+    while (next_ < end_) {
+      const int thread = next_++;
       threads_[thread].state = State::running;
       enter(thread);
       (*thread_)();
@@ -226,9 +224,12 @@ bool BlockScheduler::release_block() {
   std::vector<bool> released(static_cast<std::size_t>(count_));
   for (int t = 0; t < count_; ++t)
     released[static_cast<std::size_t>(t)] = threads_[t].state == State::at_block_barrier;
-  for (const int warp : warp_order_)
+  // One warp after the other runs as far as it can: a barrier that is missing then shows.
+  for (const int warp : warp_order_) {
     for (int t = warp * warp_lanes; t < std::min((warp + 1) * warp_lanes, count_); ++t)
       if (released[static_cast<std::size_t>(t)]) resume(t);
+    run_warp(warp);
+  }
   return true;
 }
 
