@@ -23,10 +23,13 @@ namespace {
 EngineRunResult run_rank(const EngineRun& run, int rank, Device& device, Communicator& communicator) {
   EngineOptions options = run.options;
   if (!options.swap_directory.empty()) options.swap_directory += fmt::format("/rank-{:05}", rank);
-  const auto kernels = make_cpu_kernels(device);
+  const auto kernels = run.make_kernels(device);
   const auto io = options.optimizer_tier == Tier::nvme ? make_thread_engine({}) : nullptr;
   Engine engine(device, *kernels, communicator, io.get(), options);
-  ToyModule module{.specs = run.units, .units = {}, .dtype = options.dtype, .silent = {}};
+  ToyModule module;
+  module.specs = run.units;
+  module.dtype = options.dtype;
+  module.compute = run.compute;
   module.attach(engine);
   EngineRunResult result;
   result.state.rng_state = options.seed;
@@ -56,7 +59,7 @@ EngineRunResult run_engine(const EngineRun& run) {
   EngineRunResult first;
   if (!run.options.swap_directory.empty()) std::filesystem::create_directories(run.options.swap_directory);
   run_ranks(run.world_size, [&](int rank, const std::shared_ptr<ThreadHub>& hub) {
-    const auto device = make_cpu_device(run.device);
+    const auto device = run.make_device ? run.make_device() : make_cpu_device(run.device);
     const auto communicator = run.world_size == 1 ? make_single_communicator(*device)
                                                   : make_thread_communicator(hub, *device, rank);
     EngineRunResult result = run_rank(run, rank, *device, *communicator);

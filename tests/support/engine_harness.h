@@ -38,6 +38,10 @@ struct EngineRun {
   // At the end, on every rank; the place for looking inside.
   std::function<void(int rank, Engine& engine, Device& device)> inspect = {};
   bool resume = false;
+  // For devices other than the CPU's.
+  std::function<std::unique_ptr<Device>()> make_device = {};
+  std::function<std::unique_ptr<DeviceKernels>(Device&)> make_kernels = make_cpu_kernels;
+  ToyCompute* compute = &host_toy_compute();
 };
 
 struct EngineRunResult {

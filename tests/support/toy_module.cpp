@@ -2,8 +2,6 @@
 
 #include <limits>
 
-#include "headrace/state_hash.h"
-
 namespace headrace::testing {
 namespace {
 
@@ -19,11 +17,31 @@ void store(std::byte* base, std::uint64_t i, DType dtype, float value) {
     reinterpret_cast<bf16*>(base)[i] = to_bf16(value);
 }
 
+class HostToyCompute final : public ToyCompute {
+ public:
+  void read(Device& device, const std::byte* parameters, std::uint64_t numel, DType dtype) override {
+    device.enqueue(Lane::compute, "toy forward", [=] {
+      volatile float sink = 0;
+      for (std::uint64_t i = 0; i < numel; i += 997) sink = sink + load(parameters, i, dtype);
+    });
+  }
+  void gradient(Device& device, const ToyGradient& g) override {
+    device.enqueue(Lane::compute, "toy backward", [g] {
+      for (std::uint64_t i = 0; i < g.numel; ++i) {
+        const float difference =
+            load(g.parameters, i, g.dtype) - toy_target(g.sample, g.step, g.unit, g.first + i);
+        store(g.gradient, i, g.dtype,
+              i == g.poisoned ? std::numeric_limits<float>::infinity() : g.gain * difference);
+      }
+    });
+  }
+};
+
 }  // namespace
 
-float toy_target(std::uint64_t sample, std::uint64_t step, std::uint64_t unit, std::uint64_t element) {
-  const std::uint64_t bits = splitmix64(splitmix64(sample * 1000003 + step * 7919 + unit * 104729) + element);
-  return static_cast<float>(bits >> 40) * 0x1.0p-24f - 0.5f;
+ToyCompute& host_toy_compute() {
+  static HostToyCompute compute;
+  return compute;
 }
 
 std::vector<UnitSpec> awkward_units() {
@@ -45,38 +63,42 @@ std::vector<UnitSpec> awkward_units() {
 void ToyModule::attach(Engine& engine) {
   for (const UnitSpec& spec : specs) units.push_back(engine.add_unit(spec));
   silent.resize(units.size(), false);
+  skipped.resize(units.size(), false);
 }
 
 void ToyModule::run(Engine& engine, Device& device, int sample, std::uint64_t step) {
   engine.begin_micro_batch();
-  for (const UnitId unit : units) {  // forward: only touches the parameters
-    const std::byte* parameters = engine.acquire(unit);
-    const std::uint64_t numel = engine.layout(unit).numel;
-    device.enqueue(Lane::compute, "toy forward", [parameters, numel, type = dtype] {
-      volatile float sink = 0;
-      for (std::uint64_t i = 0; i < numel; i += 997) sink = sink + load(parameters, i, type);
-    });
-    engine.release(unit);
+  for (std::size_t u = 0; u < units.size(); ++u) {  // forward: only touches the parameters
+    if (skipped[u]) continue;
+    compute->read(device, engine.acquire(units[u]), engine.layout(units[u]).numel, dtype);
+    engine.release(units[u]);
   }
   for (std::size_t u = units.size(); u-- > 0;) {
-    const UnitId unit = units[u];
-    if (silent[u]) continue;
-    const std::byte* parameters = engine.acquire(unit);
-    std::byte* gradient = engine.gradient_buffer(unit);
-    const UnitLayout& layout = engine.layout(unit);
-    const float poison = poison_unit_1 && u == 1 ? std::numeric_limits<float>::infinity() : 0.0f;
-    device.enqueue(Lane::compute, "toy backward", [=, &layout, type = dtype, gain = gradient_gain] {
-      for (std::size_t p = 0; p < layout.offsets.size(); ++p)
-        for (std::uint64_t i = 0; i < layout.spec.parameters[p].numel(); ++i) {
-          const std::uint64_t at = layout.offsets[p] + i;
-          const float difference =
-              load(parameters, at, type) - toy_target(static_cast<std::uint64_t>(sample), step, u, at);
-          store(gradient, at, type, gain * difference + (i == 5 ? poison : 0.0f));
-        }
-    });
-    engine.release(unit);
-    engine.gradients_ready(unit);
+    if (!silent[u]) backward(engine, device, u, static_cast<std::uint64_t>(sample), step);
   }
+}
+
+void ToyModule::backward(Engine& engine, Device& device, std::size_t u, std::uint64_t sample,
+                         std::uint64_t step) {
+  const UnitId unit = units[u];
+  const std::byte* parameters = engine.acquire(unit);
+  std::byte* gradient = engine.gradient_buffer(unit);
+  const UnitLayout& layout = engine.layout(unit);
+  for (std::size_t p = 0; p < layout.offsets.size(); ++p) {
+    const Bytes offset = layout.offsets[p] * size_of(dtype);
+    compute->gradient(device, {.parameters = parameters + offset,
+                               .gradient = gradient + offset,
+                               .dtype = dtype,
+                               .first = layout.offsets[p],
+                               .numel = layout.spec.parameters[p].numel(),
+                               .sample = sample,
+                               .step = step,
+                               .unit = u,
+                               .gain = gradient_gain,
+                               .poisoned = poison_unit_1 && u == 1 ? 5 : ~std::uint64_t{0}});
+  }
+  engine.release(unit);
+  engine.gradients_ready(unit);
 }
 
 }  // namespace headrace::testing

@@ -1,0 +1,109 @@
+// The engine on a CUDA device, driven by the toy module: every stage and tier gives the bits of the
+// independent unsharded computation, which knows neither the engine nor the device.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "headrace/errors.h"
+#include "tests/gpu/engine/toy_kernels.h"
+#include "tests/support/unsharded_oracle.h"
+
+namespace headrace::testing {
+namespace {
+
+#if defined(HEADRACE_EMULATED_GPU)
+// The emulation sees the loads and stores of plain code, not those of intrinsics.
+const bool scalar = ::setenv("HEADRACE_ISA", "scalar", 1) == 0;
+constexpr bool emulated = true;
+#else
+constexpr bool emulated = false;
+#endif
+
+constexpr Bytes memory_bytes = 64 << 20;
+
+class CudaEngine : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      make_cuda_device({.memory_bytes = memory_bytes});
+    } catch (const UsageError& error) {
+      if (emulated) throw;
+      GTEST_SKIP() << error.what();
+    }
+  }
+  EngineRun run_of(DType dtype, int accumulation) {
+    EngineRun run;
+    run.options.dtype = dtype;
+    run.options.accumulation = accumulation;
+    run.options.adam.weight_decay = 0.1;
+    run.options.seed = 7;
+    run.options.clip = 20.0;
+    run.before_step = [](int, std::uint64_t step, ToyModule& module) {
+      module.gradient_gain = step % 2 == 0 ? 1.0f : 0.125f;  // clipping acts in every other step
+    };
+    run.make_device = [] { return make_cuda_device({.memory_bytes = memory_bytes}); };
+    run.make_kernels = make_cuda_kernels;
+    run.compute = &cuda_toy_compute();
+    return run;
+  }
+  // Calls body(run, description) for every legal placement, sizes that must not matter rotating.
+  template <class Body>
+  void for_each_placement(const EngineRun& base, Body body) {
+    std::uint32_t variant = 0;
+    for (const Combination& combination : legal_combinations(true)) {
+      const TemporaryFolder folder;
+      EngineRun run = base;
+      run.options = with(base.options, combination);
+      run.options.swap_directory = combination.optimizer == Tier::nvme ? folder.path() : "";
+      run.options.swap_block_bytes = variant % 2 == 0 ? 12 * 4096 : 24 * 4096;
+      run.options.prefetch_units = variant % 3;
+      ++variant;
+      body(run, describe(combination));
+    }
+  }
+};
+
+TEST_F(CudaEngine, every_stage_and_tier_gives_the_bits_of_the_unsharded_computation) {
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const int accumulation : {1, 3}) {
+      const EngineRun base = run_of(dtype, accumulation);
+      const OracleResult oracle = run_oracle(base);
+      ASSERT_GT(oracle.clipped_steps, 0);
+      ASSERT_LT(oracle.clipped_steps, base.steps);
+      for_each_placement(base, [&](const EngineRun& run, const std::string& placement) {
+        EXPECT_EQ(run_engine(run).hash, oracle.hash) << placement << ", accumulation " << accumulation;
+      });
+    }
+}
+
+TEST_F(CudaEngine, units_without_a_gradient_and_steps_that_are_skipped_leave_the_same_state_everywhere) {
+  EngineRun base = run_of(DType::bf16, 2);
+  base.before_step = [](int, std::uint64_t step, ToyModule& module) {
+    module.silent[2] = module.silent[3] = step % 2 == 1;
+    module.poison_unit_1 = step == 2;
+  };
+  std::uint64_t expected = 0;
+  for_each_placement(base, [&](const EngineRun& run, const std::string& placement) {
+    const EngineRunResult result = run_engine(run);
+    if (expected == 0) expected = result.hash;
+    EXPECT_EQ(result.hash, expected) << placement;
+    EXPECT_TRUE(result.steps.at(2).skipped);
+  });
+}
+
+// What was gathered ahead is not used then, and its slot is filled again.
+TEST_F(CudaEngine, an_order_of_units_that_changes_gives_the_same_bits) {
+  EngineRun base = run_of(DType::bf16, 2);
+  const OracleResult oracle = run_oracle(base);
+  base.before_step = [](int, std::uint64_t step, ToyModule& module) {
+    module.gradient_gain = step % 2 == 0 ? 1.0f : 0.125f;
+    for (std::size_t u = 0; u < module.skipped.size(); ++u)
+      module.skipped[u] = step > 0 && (u + step) % 3 == 0;
+  };
+  for_each_placement(base, [&](const EngineRun& run, const std::string& placement) {
+    EXPECT_EQ(run_engine(run).hash, oracle.hash) << placement;
+  });
+}
+
+}  // namespace
+}  // namespace headrace::testing
