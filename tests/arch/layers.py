@@ -9,7 +9,7 @@ import re
 
 # Public header -> module that owns it. `seam` headers are interfaces: they belong to no implementation.
 HEADER_OWNERS = {
-    "base": "bytes cpu_pool dtype errors first_failure log owned units",
+    "base": "bytes cpu_pool dtype errors first_failure locality log owned units",
     "memory": "lease memory",
     "aio": "io_engine",
     "cpu_adam": "adam",

@@ -18,9 +18,7 @@ TemporaryFolder::~TemporaryFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-namespace {
-
-EngineRunResult run_rank(const EngineRun& run, int rank, Device& device, Communicator& communicator) {
+EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, Communicator& communicator) {
   EngineOptions options = run.options;
   if (!options.swap_directory.empty()) options.swap_directory += fmt::format("/rank-{:05}", rank);
   const auto kernels = run.make_kernels(device);
@@ -53,8 +51,6 @@ EngineRunResult run_rank(const EngineRun& run, int rank, Device& device, Communi
   return result;
 }
 
-}  // namespace
-
 EngineRunResult run_engine(const EngineRun& run) {
   EngineRunResult first;
   if (!run.options.swap_directory.empty()) std::filesystem::create_directories(run.options.swap_directory);
@@ -62,7 +58,7 @@ EngineRunResult run_engine(const EngineRun& run) {
     const auto device = run.make_device ? run.make_device() : make_cpu_device(run.device);
     const auto communicator = run.world_size == 1 ? make_single_communicator(*device)
                                                   : make_thread_communicator(hub, *device, rank);
-    EngineRunResult result = run_rank(run, rank, *device, *communicator);
+    EngineRunResult result = run_engine_rank(run, rank, *device, *communicator);
     if (rank == 0) first = std::move(result);
   });
   return first;

@@ -53,6 +53,9 @@ struct EngineRunResult {
 // Runs `world_size` ranks as threads; the result is rank 0's.
 EngineRunResult run_engine(const EngineRun& run);
 
+// One rank of such a run, over a device and a communicator of its own.
+EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, Communicator& communicator);
+
 // Every legal combination of stage and tiers; optimizer on NVMe only when `nvme`.
 struct Combination {
   int stage;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
@@ -33,12 +34,16 @@ void write_places() {
   std::fclose(file);
 }
 
-// The call's offset in its program or library, as addr2line takes it.
+// The call's offset in its program, as addr2line takes it; with the name of the library when it is in one.
 std::string place_of(void* return_address) {
   Dl_info info{};
   if (::dladdr(return_address, &info) == 0) return "unknown";
-  return fmt::format("{:#x}", reinterpret_cast<std::uintptr_t>(return_address) -
-                                  reinterpret_cast<std::uintptr_t>(info.dli_fbase) - 1);
+  Dl_info own{};
+  ::dladdr(reinterpret_cast<void*>(&wait_is_dropped), &own);
+  const std::string library =
+      info.dli_fbase == own.dli_fbase ? "" : std::filesystem::path(info.dli_fname).filename().string() + "+";
+  return fmt::format("{}{:#x}", library,
+                     reinterpret_cast<std::uintptr_t>(return_address) - reinterpret_cast<std::uintptr_t>(info.dli_fbase) - 1);
 }
 
 }  // namespace

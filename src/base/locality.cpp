@@ -1,0 +1,68 @@
+#include "headrace/locality.h"
+
+#include <fmt/format.h>
+#include <hwloc.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+namespace headrace {
+namespace {
+
+struct DestroyTopology {
+  void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
+
+Topology load(const std::string& xml) {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return nullptr;
+  Topology topology(raw);
+  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
+  if (!xml.empty() && hwloc_topology_set_xmlbuffer(raw, xml.c_str(), static_cast<int>(xml.size()) + 1) != 0)
+    return nullptr;
+  return hwloc_topology_load(raw) == 0 ? std::move(topology) : nullptr;
+}
+
+std::string cpu_list(hwloc_const_cpuset_t cpus) {
+  char* text = nullptr;
+  if (cpus == nullptr || hwloc_bitmap_list_asprintf(&text, cpus) < 0) return {};
+  std::string list(text);
+  std::free(text);
+  return list;
+}
+
+}  // namespace
+
+Locality locality_of_pci(const std::string& bus_id, const std::string& topology_xml) {
+  Locality found;
+  const Topology topology = load(topology_xml);
+  if (topology == nullptr) return found;
+  hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology.get(), bus_id.c_str());
+  if (device == nullptr) return found;
+  hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology.get(), device);
+  if (near == nullptr) return found;
+  found.cpus = cpu_list(near->cpuset);
+  if (hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE) > 1 &&
+      hwloc_bitmap_weight(near->nodeset) == 1)
+    found.numa_node = hwloc_bitmap_first(near->nodeset);
+  for (hwloc_obj_t os = nullptr; (os = hwloc_get_next_osdev(topology.get(), os)) != nullptr;) {
+    if (os->attr->osdev.type != HWLOC_OBJ_OSDEV_BLOCK || !std::string_view(os->name).starts_with("nvme"))
+      continue;
+    hwloc_obj_t drive_near = hwloc_get_non_io_ancestor_obj(topology.get(), os);
+    if (drive_near != nullptr && hwloc_bitmap_intersects(drive_near->nodeset, near->nodeset))
+      found.nvme.emplace_back(os->name);
+  }
+  return found;
+}
+
+std::string describe(const Locality& locality) {
+  if (locality.cpus.empty()) return {};
+  std::string inside = fmt::format("cores {}", locality.cpus);
+  if (!locality.nvme.empty()) inside += fmt::format(", {}", fmt::join(locality.nvme, ", "));
+  return locality.numa_node < 0 ? inside : fmt::format("NUMA node {} ({})", locality.numa_node, inside);
+}
+
+}  // namespace headrace
