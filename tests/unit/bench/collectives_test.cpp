@@ -53,8 +53,8 @@ class SpoilingCommunicator final : public Communicator {
  private:
   void spoil(std::string_view collective, void* memory) {
     if (collective != spoiled_) return;
-    auto* first = static_cast<std::byte*>(memory);
-    device_.enqueue(Lane::communicate, "spoil", [first] { *first ^= std::byte{1}; });
+    auto* third_byte = static_cast<std::byte*>(memory) + 2;  // of an fp32 value: more than a sum rounds off
+    device_.enqueue(Lane::communicate, "spoil", [third_byte] { *third_byte ^= std::byte{1}; });
   }
   std::unique_ptr<Communicator> communicator_;
   Device& device_;
