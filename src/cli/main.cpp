@@ -14,55 +14,80 @@
 namespace headrace::cli {
 namespace {
 
-// The names that the command in use knows, to suggest one for a mistyped flag.
-std::vector<std::string> known_flags(const CLI::App& program) {
+// The program, the command in use, and the command of that command, as far as they are typed.
+std::vector<const CLI::App*> commands_in_use(const CLI::App& program) {
+  std::vector<const CLI::App*> chain = {&program};
+  while (!chain.back()->get_subcommands().empty()) chain.push_back(chain.back()->get_subcommands().front());
+  return chain;
+}
+
+// "bench link", or "" for the program itself.
+std::string path_of(const CLI::App& command) {
+  if (command.get_parent() == nullptr) return "";
+  const std::string above = path_of(*command.get_parent());
+  return (above.empty() ? "" : above + " ") + command.get_name();
+}
+
+std::vector<const CLI::App*> commands_of(const CLI::App& command) {
+  return command.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// To suggest one for a mistyped flag.
+std::vector<std::string> known_flags(const std::vector<const CLI::App*>& commands) {
   std::vector<std::string> names;
-  const auto add = [&](const CLI::App& app) {
-    for (const CLI::Option* option : app.get_options())
+  for (const CLI::App* command : commands)
+    for (const CLI::Option* option : command->get_options())
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  };
-  add(program);
-  for (const CLI::App* command : program.get_subcommands()) add(*command);
   return names;
 }
 
-std::vector<std::string> command_names(const CLI::App& program) {
+std::vector<std::string> command_names(const CLI::App& command) {
   std::vector<std::string> names;
-  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
+  for (const CLI::App* below : commands_of(command)) names.push_back(below->get_name());
   return names;
 }
 
-// What is typed before a command, or behind a second one.
-std::string misplaced(const CLI::App& program, const std::string& argument) {
-  const auto commands = command_names(program);
-  const bool has_command = !program.get_subcommands().empty();
-  if (has_command && std::find(commands.begin(), commands.end(), argument) != commands.end())
-    return fmt::format("{} cannot follow {}: give one command at a time.", argument,
-                       program.get_subcommands().front()->get_name());
+// A command below `command` that knows the flag, or null.
+const CLI::App* owner_of(const std::string& flag, const CLI::App& command) {
+  for (const CLI::App* below : commands_of(command)) {
+    if (below->get_option_no_throw(flag) != nullptr) return below;
+    if (const CLI::App* deeper = owner_of(flag, *below)) return deeper;
+  }
+  return nullptr;
+}
+
+// What is typed before its command, or behind another one.
+std::string misplaced(const std::vector<const CLI::App*>& in_use, const std::string& argument) {
+  for (std::size_t c = 0; c + 1 < in_use.size(); ++c) {
+    const auto names = command_names(*in_use[c]);
+    if (std::find(names.begin(), names.end(), argument) != names.end())
+      return fmt::format("{} cannot follow {}: give one command at a time.", argument,
+                         path_of(*in_use[c + 1]));
+  }
   if (!argument.starts_with("--")) return "";
-  const auto all = [](const CLI::App*) { return true; };
-  for (const CLI::App* command : program.get_subcommands(all))
-    if ((!has_command || command->parsed()) && command->get_option_no_throw(argument) != nullptr)
-      return fmt::format("{0} comes behind its command: headrace {1} {0} ...", argument, command->get_name());
-  return "";
+  for (const CLI::App* command : in_use)
+    if (command != in_use.front() && command->get_option_no_throw(argument) != nullptr)
+      return fmt::format("{0} comes behind its command: headrace {1} {0} ...", argument, path_of(*command));
+  const CLI::App* owner = owner_of(argument, *in_use.back());
+  if (owner == nullptr) return "";
+  return fmt::format("{0} comes behind its command: headrace {1} {0} ...", argument, path_of(*owner));
 }
 
 UsageError unknown_argument(const CLI::App& program, std::string argument) {
   argument = argument.substr(0, argument.find('='));
-  if (const std::string text = misplaced(program, argument); !text.empty()) return UsageError(text);
+  const std::vector<const CLI::App*> in_use = commands_in_use(program);
+  if (const std::string text = misplaced(in_use, argument); !text.empty()) return UsageError(text);
   const bool is_flag = argument.starts_with('-');
-  const bool has_command = !program.get_subcommands().empty();
-  const std::string nearest = is_flag       ? nearest_name(argument, known_flags(program))
-                              : has_command ? ""
-                                            : nearest_name(argument, command_names(program));
-  const std::string command = has_command ? program.get_subcommands().front()->get_name() + " " : "";
+  const std::vector<std::string> names = command_names(*in_use.back());
+  const std::string nearest = nearest_name(argument, is_flag ? known_flags(in_use) : names);
+  const std::string path = path_of(*in_use.back());
   return UsageError(fmt::format("{} {} is not known.{} `headrace {}--help` lists what is.",
-                                is_flag       ? "the flag"
-                                : has_command ? "the argument"
-                                              : "the command",
+                                is_flag         ? "the flag"
+                                : names.empty() ? "the argument"
+                                                : "the command",
                                 argument.empty() ? "\"\"" : argument,
-                                nearest.empty() ? "" : fmt::format(" Did you mean {}?", nearest), command));
+                                nearest.empty() ? "" : fmt::format(" Did you mean {}?", nearest),
+                                path.empty() ? "" : path + " "));
 }
 
 // Parses and runs; CLI11's errors become ours.
@@ -71,8 +96,10 @@ void parse(CLI::App& program, int argc, char** argv, int& status) {
     program.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
     program.exit(help);
+    return;
   } catch (const CLI::CallForVersion& version) {
     program.exit(version);
+    return;
   } catch (const CLI::ExtrasError&) {
     throw unknown_argument(program, program.remaining(true).front());
   } catch (const CLI::ArgumentMismatch& error) {
@@ -80,14 +107,13 @@ void parse(CLI::App& program, int argc, char** argv, int& status) {
     throw UsageError(fmt::format("{} needs a value.", text.substr(0, text.find(':'))));
   } catch (const CLI::RequiredError& error) {
     throw UsageError(fmt::format("{}. `headrace {} --help` shows how.", error.what(),
-                                 program.get_subcommands().front()->get_name()));
+                                 path_of(*commands_in_use(program).back())));
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }
-  if (program.get_subcommands().empty() && argc == 1) {
-    fmt::print("{}", program.help());
-    status = 2;
-  }
+  if (commands_of(*commands_in_use(program).back()).empty()) return;
+  fmt::print("{}", program.help());  // a command is missing
+  status = 2;
 }
 
 // The environment of a launcher may itself be what is wrong.
@@ -111,6 +137,7 @@ int run(int argc, char** argv) {
   add_train(program, status);
   add_plan(program, status);
   add_inspect(program, status);
+  add_bench(program, status);
   try {
     parse(program, argc, argv, status);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

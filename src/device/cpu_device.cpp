@@ -17,6 +17,10 @@ namespace {
 
 constexpr Bytes page_bytes = 4096;
 
+std::string link_name(double bytes_per_second) {
+  return bytes_per_second > 0 ? fmt::format("paced at {:.4g} GB/s", bytes_per_second * 1e-9) : "memcpy";
+}
+
 // Locks the pages of [memory] as they are first touched, so that untouched ones still cost nothing.
 bool lock_pages(std::span<std::byte> memory) {
   const auto start = reinterpret_cast<std::uintptr_t>(memory.data()) / page_bytes * page_bytes;
@@ -34,7 +38,10 @@ class CpuDevice final : public Device {
              .async_copy = true,
              .peer_access = false,
              .host_addressable = true,
-             .compute_threads = options.compute_threads > 0 ? options.compute_threads : cpu_threads()};
+             .compute_threads = options.compute_threads > 0 ? options.compute_threads : cpu_threads(),
+             .copy_engines = 2,  // the threads of the upload and the download lane
+             .link = link_name(options.link_bytes_per_second),
+             .link_bytes_per_second = options.link_bytes_per_second};
     map_arena();
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       lanes_[lane] =

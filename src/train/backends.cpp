@@ -2,34 +2,40 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
+#include "headrace/memory.h"
 
 namespace headrace {
-namespace {
 
-std::unique_ptr<Device> make_device(const ResolvedOptions& options, Bytes memory_bytes) {
+std::unique_ptr<Device> open_device(const BackendOptions& options) {
   if (options.device == DeviceKind::cuda)
-    return make_cuda_device({.memory_bytes = memory_bytes,
+    return make_cuda_device({.memory_bytes = options.device_memory_bytes,
                              .local_rank = options.launch.local_rank,
                              .local_size = options.launch.local_size});
-  return make_cpu_device({.memory_bytes = memory_bytes,
+  return make_cpu_device({.memory_bytes = options.device_memory_bytes,
                           .compute_threads = options.threads,
                           .link_bytes_per_second = options.link_bytes_per_second});
 }
 
-std::unique_ptr<Communicator> make_communicator(const ResolvedOptions& options, Device& device) {
+std::unique_ptr<DeviceKernels> open_kernels(const BackendOptions& options, Device& device) {
+  return options.device == DeviceKind::cuda ? make_cuda_kernels(device) : make_cpu_kernels(device);
+}
+
+std::unique_ptr<Communicator> open_communicator(const BackendOptions& options, Device& device) {
   if (options.launch.size == 1) return make_single_communicator(device);
   const CommunicatorOptions communicator{.timeout_seconds = options.timeout_seconds};
   if (options.launch.launcher == "torchrun")
     throw UsageError(
-        "the native trainer runs under mpirun or srun; torchrun is for PyTorch programs. Start it as: mpirun "
-        "-n 4 headrace train "
-        "...");
+        "the program runs under mpirun or srun; torchrun is for PyTorch programs. Start it as: mpirun -n 4 "
+        "headrace ...");
   auto over_mpi = make_mpi_communicator(device, communicator);
   if (options.device == DeviceKind::cpu) return over_mpi;
   return make_nccl_communicator(device, std::move(over_mpi), communicator);
 }
 
-}  // namespace
+Bytes available_device_memory(DeviceKind device, const LaunchInfo& launch) {
+  if (device == DeviceKind::cuda) return available_cuda_memory(launch.local_rank);
+  return available_host_memory() / static_cast<Bytes>(launch.local_size);
+}
 
 OpsFactory ops_factory(DeviceKind device) {
   return device == DeviceKind::cuda ? make_cuda_ops : make_cpu_ops;
@@ -49,11 +55,16 @@ std::unique_ptr<IoEngine> make_io(IoKind kind) {
 
 Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes) {
   if (options.threads > 0) set_cpu_threads(options.threads);
+  const BackendOptions open{.device = options.device,
+                            .device_memory_bytes = device_memory_bytes,
+                            .threads = options.threads,
+                            .link_bytes_per_second = options.link_bytes_per_second,
+                            .timeout_seconds = options.timeout_seconds,
+                            .launch = options.launch};
   Backends backends;
-  backends.device = make_device(options, device_memory_bytes);
-  backends.kernels = options.device == DeviceKind::cuda ? make_cuda_kernels(*backends.device)
-                                                        : make_cpu_kernels(*backends.device);
-  backends.communicator = make_communicator(options, *backends.device);
+  backends.device = open_device(open);
+  backends.kernels = open_kernels(open, *backends.device);
+  backends.communicator = open_communicator(open, *backends.device);
   if (options.engine.optimizer_tier == Tier::nvme) backends.io = make_io(options.io);
   return backends;
 }

@@ -1,13 +1,10 @@
-// The registry: the one place that names concrete backends.
+// The registry: the one place that names concrete backends. What needs no run is in headrace/backends.h.
 #pragma once
 
 #include <memory>
 
-#include "headrace/communicator.h"
-#include "headrace/config.h"
-#include "headrace/device.h"
+#include "headrace/backends.h"
 #include "headrace/io_engine.h"
-#include "headrace/kernels.h"
 #include "headrace/ops.h"
 
 namespace headrace {

@@ -1,0 +1,41 @@
+// What every benchmark of `headrace bench` takes from the command line, and the memory it may have.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "headrace/backends.h"
+#include "headrace/bench.h"
+#include "src/cli/commands.h"
+
+namespace headrace::cli {
+
+class BenchFlags {
+ public:
+  BenchFlags(CLI::App& command, std::vector<Bytes> default_sizes, Bytes smallest_size);
+  // After parsing; each throws UsageError.
+  BenchOptions options() const;
+  DeviceKind device() const;
+  bool json() const { return json_; }
+
+  // What a benchmark needs, where its largest size is this one.
+  using Need = std::function<BenchMemory(Bytes largest_size)>;
+  // What options() need. Throws DoesNotFit, saying what would fit, where that is more than the limits or this
+  // rank's share of the machine.
+  BenchMemory require_memory(const Need& need, const LaunchInfo& launch) const;
+
+ private:
+  std::vector<Bytes> sizes() const;
+
+  std::vector<Bytes> default_sizes_;
+  Bytes smallest_size_;
+  std::vector<std::string> given_sizes_, seconds_, device_, device_memory_, host_memory_;
+  bool json_ = false;
+};
+
+// "8GB/s" as bytes a second, not slower than any link there is.
+double parse_link_rate(const std::string& text, const std::string& flag);
+double parse_seconds(const std::string& text, const std::string& flag, double least, double most);
+
+}  // namespace headrace::cli
