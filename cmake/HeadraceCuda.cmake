@@ -36,7 +36,7 @@ if(HEADRACE_CUDA)
   string(APPEND CMAKE_CUDA_FLAGS " --fmad=false --ftz=false --prec-div=true --prec-sqrt=true "
                                  "--expt-relaxed-constexpr --extended-lambda -Xcompiler=-ffp-contract=off")
   set(headrace_gpu_sources ${headrace_cuda_sources})
-  set(headrace_gpu_libraries CUDA::cudart CUDA::cublasLt ${HEADRACE_NCCL_LIBRARY} PkgConfig::hwloc)
+  set(headrace_gpu_libraries CUDA::cudart CUDA::cublasLt ${HEADRACE_NCCL_LIBRARY})
 else()
   set(headrace_gpu_sources "${CMAKE_SOURCE_DIR}/gpu/stub/stub.cpp")
   set(headrace_gpu_libraries "")

@@ -37,6 +37,12 @@ function(headrace_discover program)
   endif()
 endfunction()
 
+# headrace_needs_devices(PROGRAM): one of the programs that run on real CUDA devices, which preset "cuda" builds.
+add_custom_target(gpu_programs)
+function(headrace_needs_devices program)
+  add_dependencies(gpu_programs ${program})
+endfunction()
+
 # headrace_tests(NAME DIRECTORY dir LINK libs... [LABELS labels...])
 # One GoogleTest program of every *_test.cpp in `dir`; each test is its own ctest entry.
 function(headrace_tests name)

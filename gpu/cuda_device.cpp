@@ -5,7 +5,9 @@
 #include <new>
 
 #include "gpu/cuda_status.h"
+#include "gpu/pci_link.h"
 #include "headrace/errors.h"
+#include "headrace/locality.h"
 #include "headrace/log.h"
 
 namespace headrace {
@@ -41,12 +43,19 @@ int select_device(int local_rank, int local_size) {
 DeviceInfo describe(int device) {
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, device), "ask for the device's properties");
+  char bus_id[32] = "";
+  check_cuda(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device), "ask for the device's place on the bus");
+  const PciLink link = pci_link_of(bus_id);
   return {.name = properties.name,
           .memory_capacity_bytes = 0,
           .async_copy = properties.asyncEngineCount > 0,
           .peer_access = false,
           .host_addressable = false,
-          .compute_threads = properties.multiProcessorCount};
+          .compute_threads = properties.multiProcessorCount,
+          .copy_engines = properties.asyncEngineCount,
+          .link = link.name.empty() ? "unknown link" : link.name,
+          .link_bytes_per_second = link.bytes_per_second,
+          .near = describe(locality_of_pci(bus_id))};
 }
 
 bool asked_for_synchronous_lanes() {

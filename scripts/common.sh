@@ -31,3 +31,6 @@ run_logged() {
 }
 
 cores() { nproc; }
+
+# Objects that several presets share are compiled once.
+export CCACHE_BASEDIR="$root"

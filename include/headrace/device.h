@@ -52,8 +52,9 @@ struct DeviceInfo {
   bool host_addressable = false;  // host code may touch arena memory (the CPU device)
   int compute_threads = 1;
   int copy_engines = 0;              // copies that run at the same time
-  std::string link;                  // between host and device, in words: "PCIe 5.0 x16", "memcpy"
+  std::string link = {};             // between host and device, in words: "PCIe 5.0 x16", "memcpy"
   double link_bytes_per_second = 0;  // what the link carries at most in each direction; 0: unknown
+  std::string near = {};             // cores and drives of its NUMA node (locality.h); empty: all, or unknown
 };
 
 // Seconds since construction: what a lane did, and how long it waited for events of each other lane.

@@ -52,6 +52,9 @@ BACKEND_MAKERS = re.compile(
 BACKEND_REGISTRY = "src/train/backends.cpp"
 BACKEND_HOMES = {"device", "gpu", "comm", "model"}
 CUDA_NAMES = re.compile(r"^\s*#\s*if.*\b\w*(CUDA|NCCL)\w*|\b(cuda|nccl|cublas)[A-Z]\w*|\b__(global|device|host)__\b")
+# Beside gpu/: the emulation of CUDA, its tests, and those of gpu/.
+CUDA_TEST_FOLDERS = ("tests/support/cuda_emulation/", "tests/unit/cuda_emulation/", "tests/gpu/")
+NOT_MODULES = ("tests", "perf", "python_bindings")  # folders whose files only the rule on CUDA's names holds
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 PUBLIC_HEADER_MAX_LINES = 150
 
@@ -134,11 +137,23 @@ def source_files(root, modules):
             yield relative, module
 
 
+def cuda_name_errors(root):
+    """CUDA's and NCCL's names in what belongs to no module: tests, benchmarks, bindings."""
+    for folder in NOT_MODULES:
+        for path in sorted((root / folder).rglob("*")):
+            relative = path.relative_to(root).as_posix()
+            if path.suffix not in {".h", ".cpp", ".c", ".cu", ".cuh"} or relative.startswith(CUDA_TEST_FOLDERS):
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), start=1):
+                if name := CUDA_NAMES.search(line):
+                    yield f"{relative}:{number}: '{name.group(0).strip()}' is a name of CUDA or NCCL outside gpu/ and the emulation"
+
+
 def errors(root):
     """Every violation below `root`, as "file:line: why"."""
     root = pathlib.Path(root)
     modules = Modules(root)
-    found = []
+    found = list(cuda_name_errors(root))
     for path, module in source_files(root, modules):
         lines = (root / path).read_text().splitlines()
         if path.startswith("include/") and len(lines) > PUBLIC_HEADER_MAX_LINES:

@@ -116,6 +116,12 @@ class PlantedViolationTest(unittest.TestCase):
         self.assert_refused("src/train/a.cpp", "  cudaMalloc(&p, 1);", "CUDA")
         self.assert_refused("src/train/a.cpp", "#include <cuda_runtime.h>", "gpu")
 
+    def test_cuda_name_in_other_tests_is_refused(self):
+        self.assert_refused("tests/engine/a.cpp", "  cudaMalloc(&p, 1);", "emulation")
+        self.assert_refused("perf/link/a.cpp", "ncclComm_t comm; ncclAllGather(x);", "emulation")
+        self.assert_allowed("tests/support/cuda_emulation/a.cpp", "cudaError_t cudaMalloc(void** p, size_t n) {")
+        self.assert_allowed("tests/gpu/a_test.cpp", "  cudaMalloc(&p, 1);")
+
     def test_cuda_name_in_gpu_is_allowed(self):
         self.assert_allowed("gpu/a.cpp", "  cudaMalloc(&p, 1);")
 

@@ -37,6 +37,8 @@ class Plan(job_test.JobTest):
         return outcome
 
     def check(self, ranks, placement, **more):
+        if ranks > headrace_job.most_ranks():
+            self.skipTest(f"{ranks} ranks need as many devices")
         options = self.placement(*placement, **more)
         plan = self.plan(ranks, options)
         outcome = self.run_steps(ranks, options, f"{ranks}-{placement}-{len(more)}".replace("'", ""))
@@ -51,7 +53,7 @@ class Plan(job_test.JobTest):
         return plan, outcome
 
     def test_peaks_and_bytes_of_every_stage_and_tier_are_as_planned(self):
-        for ranks in (1, 3):
+        for ranks in (n for n in (1, 3) if n <= headrace_job.most_ranks()):
             for placement in PLACEMENTS:
                 self.check(ranks, placement)
 
@@ -63,6 +65,8 @@ class Plan(job_test.JobTest):
         # (n + 1) P (N - 1) / N elements a rank at stages 0 to 2; N ranks; bf16.
         for stage in (0, 1, 2):
             for ranks, accumulation in ((2, 1), (4, 1), (3, 2)):
+                if ranks > headrace_job.most_ranks():
+                    continue
                 options = self.placement(stage, "none", "none", "none", accumulation=accumulation)
                 outcome = self.run_steps(ranks, options, f"wire-{stage}-{ranks}-{accumulation}")
                 sent = outcome.steps[-1]["all_gather_bytes"] + outcome.steps[-1]["reduce_scatter_bytes"]

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -10,6 +11,19 @@ import time
 TINY_MODEL = {"model": "gpt2-nano", "sequence_length": 32, "batch_size": 1}
 DEVICE = os.environ.get("HEADRACE_JOB_DEVICE", "cpu")  # on which every job runs
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+
+
+def real_devices():
+    """How many CUDA devices this machine has."""
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+def most_ranks():
+    """Ranks that a job may have: a rank on a real device needs one of its own."""
+    return real_devices() if os.environ.get("HEADRACE_JOB_NEEDS_DEVICES") else 4
 
 
 def write_corpus(path, size_bytes=1 << 17, seed=7):

@@ -13,7 +13,7 @@ CLIP = 2.2  # the norms of the first steps are above, those of the last below; c
 TIERS = ("none", "cpu", "nvme")
 
 FACTORS = {
-    "ranks": (1, 2, 3, 4),
+    "ranks": tuple(n for n in (1, 2, 3, 4) if n <= headrace_job.most_ranks()),
     "accumulation": (1, 3),
     "stage": (0, 1, 2, 3),
     "offload_optimizer": TIERS,

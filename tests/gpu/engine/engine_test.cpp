@@ -2,6 +2,8 @@
 // independent unsharded computation, which knows neither the engine nor the device.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 
 #include "headrace/communicator.h"
@@ -108,9 +110,14 @@ TEST_F(CudaEngine, units_without_a_gradient_and_steps_that_are_skipped_leave_the
   });
 }
 
-// What was gathered ahead is not used then, and its slot is filled again.
+// What was gathered ahead is not used then, and its slot is filled again: there are more equal units than
+// slots.
 TEST_F(CudaEngine, an_order_of_units_that_changes_gives_the_same_bits) {
   EngineRun base = run_of(DType::bf16, 2);
+  base.units.clear();
+  for (int block = 0; block < 5; ++block)
+    base.units.push_back({fmt::format("block.{}", block),
+                          {{.name = fmt::format("b{}.w", block), .shape = {101, 103}, .initial_std = 0.5f}}});
   const OracleResult oracle = run_oracle(base);
   base.before_step = [](int, std::uint64_t step, ToyModule& module) {
     module.gradient_gain = step % 2 == 0 ? 1.0f : 0.125f;
