@@ -68,10 +68,14 @@ BenchReport bench_link(Device& device, MemoryBudget& host, const BenchOptions& o
 enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce, broadcast, all_to_all };
 std::string_view name_of(Collective collective);
 
-// Bandwidths as nccl-tests define them. S is the whole vector that a rank holds before or after the operation
-// (n slices of it in all_gather, reduce_scatter and all_to_all): algorithm bandwidth S/t, bus bandwidth that
-// times this factor, which makes it comparable with a link's rate at any number of ranks.
-double bus_bandwidth_factor(Collective collective, int ranks);
+// In GB/s, as nccl-tests define them. S is the whole vector, which a rank holds before or after the operation
+// (all_gather, reduce_scatter and all_to_all are of n slices of it). Algorithm bandwidth is S/t; bus
+// bandwidth is that times 2(n-1)/n for all_reduce, 1 for broadcast, (n-1)/n for the others, which makes it
+// comparable with the rate of a link at any number of ranks.
+struct CollectiveBandwidth {
+  double algorithm = 0, bus = 0;
+};
+CollectiveBandwidth collective_bandwidth(Collective collective, Bytes bytes, double seconds, int ranks);
 
 // Collectives on device memory, by size S, and once at a size that no number of ranks divides. all_reduce and
 // reduce_scatter are of fp32; reduce_scatter is the engine's: all_to_all, then sum_slices. The time is that

@@ -176,19 +176,19 @@ class AllToAll final : public Case {
 
 }  // namespace
 
-std::unique_ptr<CollectiveCase> make_collective_case(const CollectiveBench& bench, Collective collective,
+std::shared_ptr<CollectiveCase> make_collective_case(const CollectiveBench& bench, Collective collective,
                                                      Bytes bytes) {
   switch (collective) {
     case Collective::all_gather:
-      return std::make_unique<AllGather>(bench, bytes);
+      return std::make_shared<AllGather>(bench, bytes);
     case Collective::reduce_scatter:
-      return std::make_unique<ReduceScatter>(bench, bytes);
+      return std::make_shared<ReduceScatter>(bench, bytes);
     case Collective::all_reduce:
-      return std::make_unique<AllReduce>(bench, bytes);
+      return std::make_shared<AllReduce>(bench, bytes);
     case Collective::broadcast:
-      return std::make_unique<Broadcast>(bench, bytes);
+      return std::make_shared<Broadcast>(bench, bytes);
     case Collective::all_to_all:
-      return std::make_unique<AllToAll>(bench, bytes);
+      return std::make_shared<AllToAll>(bench, bytes);
   }
   throw Error("unknown collective");
 }

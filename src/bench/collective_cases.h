@@ -32,7 +32,7 @@ class CollectiveCase {
   virtual void check() = 0;
 };
 
-std::unique_ptr<CollectiveCase> make_collective_case(const CollectiveBench& bench, Collective collective,
+std::shared_ptr<CollectiveCase> make_collective_case(const CollectiveBench& bench, Collective collective,
                                                      Bytes bytes);
 
 // Slice `index` of n things that are divided among `ranks`: the first ones are longer by one.

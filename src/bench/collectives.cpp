@@ -15,6 +15,11 @@ namespace headrace {
 namespace {
 
 constexpr Bytes region_alignment = 4096;
+constexpr std::string_view copies_are_the_ceiling =
+    "of the bus bandwidth: copies within the ranks' memory, all ranks at once, in the same rounds";
+constexpr std::string_view one_rank_alone =
+    "1 rank: nothing moves between ranks, so the times are those of the calls alone. Start it as: mpirun -n "
+    "2 headrace bench collectives";
 constexpr Collective all_collectives[] = {Collective::all_gather, Collective::reduce_scatter,
                                           Collective::all_reduce, Collective::broadcast,
                                           Collective::all_to_all};
@@ -105,15 +110,26 @@ std::vector<SizedCase> sized_cases(std::vector<Bytes> sizes, bool with_copies) {
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   std::vector<SizedCase> cases;
-  for (const Collective collective : all_collectives)
-    for (const Bytes bytes : sizes) cases.push_back({collective, bytes});
   if (with_copies)
     for (const Bytes bytes : sizes) cases.push_back({std::nullopt, bytes});
+  for (const Collective collective : all_collectives)
+    for (const Bytes bytes : sizes) cases.push_back({collective, bytes});
   return cases;
 }
 
-double gigabytes_per_second(Bytes bytes, double seconds) {
-  return static_cast<double>(bytes) / seconds * 1e-9;
+std::vector<BenchCase> bench_cases(const std::vector<SizedCase>& sized, const CollectiveBench& bench,
+                                   const RanksTogether& together) {
+  std::vector<BenchCase> cases;
+  for (const auto& [collective, size] : sized) {
+    if (collective)
+      cases.push_back({text_of({collective, size}),
+                       [&together, size, work = make_collective_case(bench, *collective, size)](
+                           std::uint64_t count) { return together.sample(*work, size, count); }});
+    else
+      cases.push_back({text_of({collective, size}),
+                       [&together, size](std::uint64_t count) { return together.sample_copy(size, count); }});
+  }
+  return cases;
 }
 
 BenchResult result_of(const SizedCase& sized, const std::vector<double>& seconds, int ranks) {
@@ -127,8 +143,9 @@ BenchResult result_of(const SizedCase& sized, const std::vector<double>& seconds
                      .ceiling = std::nullopt,
                      .rounds = static_cast<int>(seconds.size())};
   if (ranks == 1) return result;  // nothing moves, so there is no bandwidth
-  result.algorithm_bandwidth = gigabytes_per_second(sized.bytes(), result.seconds);
-  result.value = *result.algorithm_bandwidth * bus_bandwidth_factor(*sized.collective, ranks);
+  const auto [algorithm, bus] = collective_bandwidth(*sized.collective, result.bytes, result.seconds, ranks);
+  result.algorithm_bandwidth = algorithm;
+  result.value = bus;
   result.unit = "GB/s";
   return result;
 }
@@ -137,7 +154,7 @@ std::vector<BenchResult> results_of(const std::vector<SizedCase>& cases, const R
   std::map<Bytes, double> copy_rates;  // by size
   for (std::size_t c = 0; c < cases.size(); ++c)
     if (!cases[c].collective && !rounds.seconds[c].empty())
-      copy_rates[cases[c].size] = gigabytes_per_second(cases[c].size, median(rounds.seconds[c]));
+      copy_rates[cases[c].size] = static_cast<double>(cases[c].size) / median(rounds.seconds[c]) * 1e-9;
   std::vector<BenchResult> results;
   for (std::size_t c = 0; c < cases.size(); ++c) {
     if (!cases[c].collective || rounds.seconds[c].empty()) continue;
@@ -149,27 +166,6 @@ std::vector<BenchResult> results_of(const std::vector<SizedCase>& cases, const R
 }
 
 }  // namespace
-
-std::string_view name_of(Collective collective) {
-  constexpr std::string_view names[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
-                                        "all_to_all"};
-  return names[static_cast<std::size_t>(collective)];
-}
-
-double bus_bandwidth_factor(Collective collective, int ranks) {
-  const double n = ranks;
-  switch (collective) {
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::all_to_all:
-      return (n - 1) / n;
-    case Collective::all_reduce:
-      return 2 * (n - 1) / n;
-    case Collective::broadcast:
-      break;
-  }
-  return 1;
-}
 
 std::vector<Bytes> default_collective_sizes() {
   using namespace literals;
@@ -202,31 +198,14 @@ BenchReport bench_collectives(Device& device, DeviceKernels& kernels, Communicat
   const bool with_copies = device.info().host_addressable && ranks > 1;
   const std::vector<SizedCase> sized = sized_cases(options.sizes, with_copies);
   const RanksTogether together(bench);
-  std::vector<std::unique_ptr<CollectiveCase>> collectives;
-  std::vector<BenchCase> cases;
-  for (const SizedCase& s : sized) {
-    CollectiveCase* collective = nullptr;
-    if (s.collective)
-      collective = collectives.emplace_back(make_collective_case(bench, *s.collective, s.size)).get();
-    cases.push_back({text_of(s), [&, collective](std::uint64_t count) {
-                       return collective != nullptr ? together.sample(*collective, s.size, count)
-                                                    : together.sample_copy(s.size, count);
-                     }});
-  }
+  const std::vector<BenchCase> cases = bench_cases(sized, bench, together);
   const Rounds rounds = measure_rounds(cases, options.seconds_per_case, control,
                                        [&](const Observation& own) { return together.agree(own); });
   BenchReport report{.results = results_of(sized, rounds, ranks),
-                     .ceiling = with_copies
-                                    ? "of the bus bandwidth: copies within the ranks' memory, all ranks "
-                                      "at once, in the same rounds"
-                                    : "not known",
+                     .ceiling = std::string(with_copies ? copies_are_the_ceiling : "not known"),
                      .notes = {},
                      .stopped = rounds.stopped};
-  if (ranks == 1)
-    report.notes.emplace_back(
-        "1 rank: nothing moves between ranks, so the times are those of the calls alone. Start it as: mpirun "
-        "-n 2 "
-        "headrace bench collectives");
+  if (ranks == 1) report.notes.emplace_back(one_rank_alone);
   return report;
 }
 

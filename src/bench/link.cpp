@@ -183,7 +183,7 @@ double gigabytes_per_second(const LinkCase& link, double seconds) {
 std::vector<LinkCase> link_cases(const std::vector<Bytes>& sizes, bool plain, bool pinned) {
   std::vector<LinkCase> links;
   for (const Bytes bytes : sizes)
-    for (const Path path : {Path::pinned, Path::pageable, Path::plain}) {
+    for (const Path path : {Path::plain, Path::pinned, Path::pageable}) {
       if ((path == Path::plain && !plain) || (path == Path::pinned && !pinned)) continue;
       for (const Direction direction : {Direction::upload, Direction::download, Direction::both})
         links.push_back({path, direction, bytes});

@@ -53,7 +53,8 @@ std::string limit_text(Bytes limit, Bytes available) {
 DoesNotFit does_not_fit(const std::vector<Bytes>& sizes, const BenchFlags::Need& need, const Limits& limits) {
   const BenchMemory wanted = need(sizes.back());
   std::string text = fmt::format(
-      "the benchmark does not fit: copies of {} need {} of device memory ({}) and {} of host memory ({}).",
+      "the benchmark does not fit: with --sizes up to {} it needs {} of device memory ({}) and {} of host "
+      "memory ({}).",
       size_text(sizes.back()), format_bytes(wanted.device_bytes),
       limit_text(limits.device, limits.device_available), format_bytes(wanted.host_bytes),
       limit_text(limits.host, limits.host_available));

@@ -15,11 +15,11 @@ Interrupt::Interrupt() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = true; };
   action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
-  ::sigaction(SIGINT, &action, &previous_);
+  for (std::size_t s = 0; s < handled_.size(); ++s) ::sigaction(handled_[s], &action, &previous_[s]);
 }
 
 Interrupt::~Interrupt() {
-  ::sigaction(SIGINT, &previous_, nullptr);
+  for (std::size_t s = 0; s < handled_.size(); ++s) ::sigaction(handled_[s], &previous_[s], nullptr);
 }
 
 bool Interrupt::requested() const {

@@ -1,8 +1,10 @@
-// Ctrl-C as a question that is asked between two pieces of work. A second Ctrl-C ends the process at once, as
-// it does without this.
+// Ctrl-C and SIGUSR1 (which mpirun forwards to every rank) as a question that is asked between two pieces of
+// work. The second one ends the process at once, as the first does without this.
 #pragma once
 
 #include <signal.h>
+
+#include <array>
 
 namespace headrace::cli {
 
@@ -17,7 +19,8 @@ class Interrupt {
   static constexpr int exit_status = 130;
 
  private:
-  struct sigaction previous_ {};
+  static constexpr std::array handled_ = {SIGINT, SIGUSR1};
+  std::array<struct sigaction, handled_.size()> previous_{};
 };
 
 }  // namespace headrace::cli

@@ -111,9 +111,8 @@ void parse(CLI::App& program, int argc, char** argv, int& status) {
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }
-  const CLI::App& last = *commands_in_use(program).back();
-  if (commands_of(last).empty()) return;
-  fmt::print("{}", last.help());  // a command is missing
+  if (commands_of(*commands_in_use(program).back()).empty()) return;
+  fmt::print("{}", program.help());  // a command is missing
   status = 2;
 }
 
