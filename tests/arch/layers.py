@@ -18,15 +18,17 @@ HEADER_OWNERS = {
     "checkpoint": "inspect",
     "planner": "planner",
     "model": "model",
-    "train": "config data train",
+    "train": "backends config data train",
+    "bench": "bench",
     "seam": "communicator device kernels ops",
 }
 # Modules that implement or use a seam; the others (aio, swap, memory, base) know no device and no rank.
 SEAM_USERS = {
-    "device": {"seam", "device", "gpu", "comm", "zero", "checkpoint", "planner", "model", "train", "cli"},
-    "communicator": {"seam", "gpu", "comm", "zero", "checkpoint", "planner", "train", "cli"},
+    "device": {"seam", "device", "gpu", "comm", "zero", "checkpoint", "planner", "model", "train", "bench",
+               "cli"},
+    "communicator": {"seam", "gpu", "comm", "zero", "checkpoint", "planner", "train", "bench", "cli"},
     "ops": {"seam", "gpu", "model", "train"},
-    "kernels": {"seam", "cpu_adam", "device", "gpu", "zero", "checkpoint", "planner", "train", "cli"},
+    "kernels": {"seam", "cpu_adam", "device", "gpu", "zero", "checkpoint", "planner", "train", "bench", "cli"},
 }
 # (reader, owner): private headers that another module reads. The planner asks the engine's own layout and sizing rules, so
 # that plan and engine cannot differ.
@@ -61,7 +63,7 @@ class Modules:
 
     def __init__(self, root):
         self.folders = {"cli": "src/cli"}
-        self.depends = {"cli": {"train"}, "seam": {"cpu_adam", "memory"}}
+        self.depends = {"cli": {"train", "bench"}, "seam": {"cpu_adam", "memory"}}
         text = re.sub(r"#.*", "", (root / "CMakeLists.txt").read_text())
         for call in re.findall(r"headrace_module\(([^)]*)\)", text):
             words = call.replace("${CMAKE_DL_LIBS}", "").split()

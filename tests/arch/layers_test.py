@@ -20,6 +20,7 @@ headrace_module(zero DIRECTORY src/zero DEPENDS base memory cpu_adam swap)
 headrace_module(planner DIRECTORY src/planner DEPENDS base memory zero)
 headrace_module(model DIRECTORY src/model DEPENDS base memory zero)
 headrace_module(train DIRECTORY src/train DEPENDS base model zero planner device gpu)
+headrace_module(bench DIRECTORY src/bench DEPENDS base memory)
 """
 
 
@@ -86,6 +87,16 @@ class PlantedViolationTest(unittest.TestCase):
         for path in ("aio/a.cpp", "swap/a.cpp", "cpu_adam/a.cpp", "src/memory/a.cpp"):
             self.assert_refused(path, '#include "headrace/communicator.h"', "seam")
             self.assert_refused(path, '#include "headrace/device.h"', "seam")
+
+    def test_benchmarks_stand_on_the_seams_and_the_program_alone_on_them(self):
+        for header in ("device", "communicator", "kernels", "memory"):
+            self.assert_allowed("src/bench/a.cpp", f'#include "headrace/{header}.h"')
+        self.assert_allowed("src/cli/a.cpp", '#include "headrace/bench.h"')
+        for header in ("engine", "train", "backends", "ops"):
+            self.assert_refused("src/bench/a.cpp", f'#include "headrace/{header}.h"', "bench")
+        self.assert_refused("src/bench/a.cpp", "auto d = make_cpu_device(o);", "make_cpu_device")
+        self.assert_refused("src/train/a.cpp", '#include "headrace/bench.h"', "bench")
+        self.assert_refused("src/zero/a.cpp", '#include "headrace/bench.h"', "bench")
 
     def test_private_header_of_another_module_is_refused(self):
         self.assert_refused("src/train/a.cpp", '#include "src/zero/context.h"', "private to zero")

@@ -75,6 +75,16 @@ TEST(CpuDevice, compute_threads_default_to_those_of_the_pool) {
   EXPECT_EQ(make_cpu_device({.memory_bytes = 0, .compute_threads = 3})->info().compute_threads, 3);
 }
 
+TEST(CpuDevice, says_what_its_link_is_and_at_which_rate) {
+  const auto plain = make_cpu_device({.memory_bytes = 0});
+  EXPECT_EQ(plain->info().link, "memcpy");
+  EXPECT_EQ(plain->info().link_bytes_per_second, 0.0);
+  EXPECT_EQ(plain->info().copy_engines, 2);
+  const auto paced = make_cpu_device({.memory_bytes = 0, .link_bytes_per_second = 8e9});
+  EXPECT_EQ(paced->info().link, "paced at 8 GB/s");
+  EXPECT_EQ(paced->info().link_bytes_per_second, 8e9);
+}
+
 class PacedLink : public testing::Test {
  protected:
   // An upper bound must hold on a busy machine too: one undisturbed attempt is enough.

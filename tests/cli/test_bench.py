@@ -1,0 +1,229 @@
+"""`headrace bench`: what it prints, that a paced link has its pace, how it stops, and what it refuses."""
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import program
+from program import ProgramTest
+
+MPIRUN = shutil.which("mpirun")
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_to_all")
+BUS_FACTORS_OF_TWO_RANKS = dict(zip(COLLECTIVES, (0.5, 0.5, 1, 1, 0.5)))
+SIX_CASES = [f"{memory} {direction}" for memory in ("pinned", "pageable") for direction in ("upload", "download", "both")]
+QUICK = ["--seconds", "0.01"]
+
+
+def ranks(count):
+    return [MPIRUN, "-n", str(count), "--oversubscribe"]
+
+
+class BenchTest(ProgramTest):
+    def report(self, benchmark, *flags, **options):
+        """The one JSON object, with the keys that DESIGN section 10 names."""
+        report = json.loads(self.succeeds("bench", benchmark, *flags, "--json", **options).stdout)
+        self.assertEqual(set(report), {"benchmark", "machine", "results"})
+        self.assertEqual(report["benchmark"], benchmark)
+        self.assertLessEqual({"cpu", "cpus", "device", "link", "copy_engines", "ranks"}, set(report["machine"]))
+        for result in report["results"]:
+            self.assertLessEqual({"case", "value", "unit", "ceiling", "ratio", "rounds"}, set(result))
+            self.assertGreater(result["value"], 0)
+            self.assertGreaterEqual(result["rounds"], 3)
+            if result["ceiling"] is None:
+                self.assertIsNone(result["ratio"])
+            else:
+                self.assertAlmostEqual(result["ratio"], result["value"] / result["ceiling"])
+        return report
+
+
+class Link(BenchTest):
+    def test_a_paced_link_carries_its_pace_in_each_direction(self):
+        report = self.report("link", "--link-bandwidth", "200MB/s", "--sizes", "2MiB", "--seconds", "0.9")
+        self.assertEqual(report["machine"]["link"], "paced at 0.2 GB/s")
+        self.assertEqual([r["case"] for r in report["results"]], [f"{case} 2MiB" for case in SIX_CASES])
+        for result in report["results"]:
+            self.assertEqual(result["unit"], "GB/s")
+            self.assertAlmostEqual(result["ceiling"], 0.4 if "both" in result["case"] else 0.2)
+            self.assertAlmostEqual(result["ratio"], 1, delta=0.1, msg=result)
+
+    def test_without_a_pace_the_ceiling_is_memcpy(self):
+        report = self.report("link", "--sizes", "1000003,64KiB", *QUICK)
+        self.assertEqual(report["machine"]["link"], "memcpy")
+        self.assertEqual([r["case"] for r in report["results"]],
+                         [f"{case} {size}" for size in ("64KiB", "1000003B") for case in SIX_CASES])
+        for result in report["results"]:
+            self.assertGreater(result["ceiling"], 0)
+
+    def test_a_person_reads_a_table_and_stderr_stays_empty(self):
+        result = self.succeeds("bench", "link", "--sizes", "64KiB", *QUICK)
+        for text in ("GB/s", "ceiling", "ratio", "memcpy", "2 copy engines", *SIX_CASES):
+            self.assertIn(text, result.stdout)
+        self.assertEqual(result.stderr, "")
+
+    def test_a_terminal_sees_the_progress_and_not_in_the_result(self):
+        process, terminal = self.start_on_terminal("--sizes", "4KiB", *QUICK)
+        drawn = b"".join(iter(lambda: read_terminal(terminal), b""))
+        output = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 0)
+        self.assertIn(b"% ", drawn)
+        self.assertIn(b"pinned upload 4KiB", drawn)
+        self.assertTrue(drawn.endswith(b"\r\x1b[K"), drawn[-40:])
+        self.assertNotIn("%", output)
+
+    def test_ctrl_c_prints_what_is_measured_so_far(self):
+        process, terminal = self.start_on_terminal("--sizes", "64KiB", "--seconds", "1")
+        output = self.interrupt_at(process, terminal, 30)
+        self.assertIn("pinned upload 64KiB", output)
+        self.assertIn("stopped: medians of the rounds so far", output)
+
+    def test_ctrl_c_before_the_first_result_prints_nothing(self):
+        process, terminal = self.start_on_terminal("--sizes", "64KiB", "--seconds", "9", "--json")
+        self.assertEqual(self.interrupt_at(process, terminal, 0), "")
+
+    def start_on_terminal(self, *flags):
+        terminal, child = pty.openpty()
+        process = subprocess.Popen([program.PROGRAM, "bench", "link", *flags], cwd=self.folder, env=program.environment(),
+                                   stdout=subprocess.PIPE, stderr=child, text=True)
+        os.close(child)
+        self.addCleanup(os.close, terminal)
+        self.addCleanup(process.kill)
+        return process, terminal
+
+    def interrupt_at(self, process, terminal, percent):
+        """Stops the program once its progress says so much; returns what it printed."""
+        drawn = b""
+        while not any(int(done) >= percent for done in re.findall(rb"(\d+)% ", drawn)):
+            chunk = read_terminal(terminal)
+            self.assertNotEqual(chunk, b"", drawn)
+            drawn += chunk
+        process.send_signal(signal.SIGINT)
+        output = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 130)
+        return output
+
+    def test_it_is_one_device_that_is_measured(self):
+        if MPIRUN is None:
+            self.skipTest("mpirun is not installed")
+        result = self.run_program("bench", "link", *QUICK, prefix=ranks(2))
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("mpirun started 2 ranks", result.stderr)
+
+    # FIELD-CASES: where pinning is refused, the benchmark says "pageable".
+    def test_refused_pinning_leaves_pageable_cases(self):
+        if os.geteuid() != 0 or shutil.which("setpriv") is None:
+            self.skipTest("needs root and setpriv, to run as another user")
+        other_user = ["prlimit", "--memlock=65536", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        os.chmod(self.folder, 0o755)
+        result = self.run_program("bench", "link", "--sizes", "1MiB", *QUICK, prefix=other_user)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("could not be pinned", result.stderr)
+        self.assertIn("only pageable memory was measured", result.stdout)
+        self.assertNotIn("pinned upload", result.stdout)
+
+
+class Collectives(BenchTest):
+    @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
+    def test_two_ranks_print_one_object_with_the_bandwidths_of_nccl_tests(self):
+        report = self.report("collectives", "--sizes", "4KiB,1MiB", *QUICK, prefix=ranks(2))
+        self.assertEqual(report["machine"]["ranks"], 2)
+        cases = [r["case"].split()[0] for r in report["results"]]
+        self.assertEqual(cases, [name for name in COLLECTIVES for _ in range(3)])
+        self.assertEqual(sum("(uneven)" in r["case"] for r in report["results"]), len(COLLECTIVES))
+        for name, result in zip(cases, report["results"], strict=True):
+            algorithm = result["bytes"] / result["seconds"] / 1e9
+            self.assertEqual(result["unit"], "GB/s")
+            self.assertAlmostEqual(result["algorithm_bandwidth"], algorithm)
+            self.assertAlmostEqual(result["value"], algorithm * BUS_FACTORS_OF_TWO_RANKS[name])
+            self.assertGreater(result["ceiling"], 0)
+
+    @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
+    def test_rank_0_prints_one_table(self):
+        result = self.succeeds("bench", "collectives", "--sizes", "4KiB", *QUICK, prefix=ranks(3))
+        for text in ("3 ranks", "algbw GB/s", "busbw GB/s", *COLLECTIVES):
+            self.assertIn(text, result.stdout)
+        self.assertEqual(result.stdout.count("all_to_all 4KiB"), 1)
+
+    @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
+    def test_ranks_with_other_sizes_are_refused_and_do_not_hang(self):
+        second = [":", "-n", "1", program.PROGRAM, "bench", "collectives", "--sizes", "8KiB", *QUICK]
+        result = self.run_program("bench", "collectives", "--sizes", "4KiB", *QUICK, *second, prefix=ranks(1), timeout=60)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("other sizes", result.stderr)
+
+    @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
+    def test_sigusr1_to_mpirun_stops_every_rank_with_what_is_measured(self):
+        job = self.start("bench", "collectives", "--sizes", "4KiB", "--seconds", "3", prefix=ranks(2))
+        time.sleep(10)  # samples take a third of a second: 12 to find their lengths, then 9 rounds of 12
+        os.kill(job.pid, signal.SIGUSR1)
+        output, errors = job.communicate(timeout=60)
+        self.assertEqual(job.returncode, 130, errors)
+        self.assertIn("all_gather 4KiB", output)
+        self.assertIn("stopped: medians of the rounds so far", output)
+
+    def test_one_rank_alone_says_that_nothing_moves(self):
+        result = self.succeeds("bench", "collectives", "--sizes", "4KiB", *QUICK)
+        self.assertIn("1 rank: nothing moves between ranks", result.stdout)
+        self.assertNotIn("busbw", result.stdout)
+        for entry in self.report("collectives", "--sizes", "4KiB", *QUICK)["results"]:
+            self.assertEqual((entry["unit"], entry["ceiling"]), ("us", None))
+
+
+class Usage(BenchTest):
+    def test_without_a_benchmark_the_help_is_shown_and_the_status_is_2(self):
+        result = self.run_program("bench")
+        self.assertEqual(result.returncode, 2)
+        for text in ("headrace bench", "link", "collectives"):
+            self.assertIn(text, result.stdout)
+
+    def test_wrong_names_get_the_nearest(self):
+        self.refused("bench", "lnik", says=["lnik", "Did you mean link?"])
+        self.refused("bench", "link", "--sises", "1MiB", says=["--sises", "Did you mean --sizes?"])
+        self.refused("bench", "link", "--device", "cuba", says=["cuba", "Did you mean cuda?"])
+        self.refused("bench", "collectives", "--time-out", "3", says=["--time-out", "Did you mean --timeout?"])
+
+    def test_misplaced_words_are_told_where_they_belong(self):
+        self.refused("bench", "link", "word", says=["the argument word is not known"])
+        self.refused("bench", "link", "collectives", says=["collectives cannot follow bench link"])
+        self.refused("bench", "link", "train", says=["train cannot follow bench"])
+        self.refused("bench", "--sizes", "1MiB", "link", says=["--sizes comes behind its command: headrace bench link"])
+
+    def test_wrong_values_name_the_flag_and_what_is_allowed(self):
+        for flag, value, allowed in (
+            ("--sizes", "0", "from 1 byte"), ("--sizes", "4XB", "64MiB"), ("--sizes", "1MiB,", "not a size"),
+            ("--sizes", "2TiB", "to 1TiB"), ("--seconds", "0", "from 0.001"), ("--seconds", "nan", "from 0.001"),
+            ("--link-bandwidth", "1", "1MB/s"), ("--device-memory", "0", "no limit"), ("--host-memory", "1.5", "fraction"),
+            ("--device", "cuda", "CUDA"),
+        ):
+            with self.subTest(flag=flag, value=value):
+                self.refused("bench", "link", flag, value, says=[allowed])
+        self.refused("bench", "collectives", "--sizes", "3", says=["from 4 bytes"])
+        self.refused("bench", "link", "--sizes", "1MiB", "--sizes", "2MiB", says=["--sizes is given twice"])
+        self.refused("bench", "link", "--device", "cuda", "--link-bandwidth", "8GB/s", says=["--link-bandwidth"])
+
+    def test_limits_too_small_are_refused_with_what_fits(self):
+        result = self.refused("bench", "link", "--device-memory", "64MiB", status=3,
+                              says=["512 MiB of device memory", "limit 64.0 MiB", "or as it is with --device-memory 512MiB"])
+        self.assertIn("It fits with --sizes 4KiB,32KiB,256KiB,2MiB,16MiB,", result.stderr)
+        self.refused("bench", "link", "--sizes", "1MiB", "--host-memory", "3MiB", status=3, says=["--host-memory 4MiB"])
+        self.refused("bench", "collectives", "--device-memory", "1MiB", status=3, says=["It fits with --device-memory"])
+        self.refused("bench", "link", "--sizes", "1TiB", status=3, says=["available", "smaller --sizes"])
+
+    def test_what_is_said_to_fit_does(self):
+        self.succeeds("bench", "link", "--sizes", "1MiB", "--host-memory", "4MiB", "--device-memory", "2MiB", *QUICK)
+
+
+def read_terminal(descriptor):
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the other side is closed
+        return b""
+
+
+if __name__ == "__main__":
+    unittest.main()
