@@ -149,16 +149,13 @@ class Broadcast final : public Case {
   Broadcast(const CollectiveBench& bench, Bytes bytes) : Case(bench, Collective::broadcast, bytes, 1) {}
   void load() override {
     const auto vector = blank();
-    if (rank() == root) fill_pattern(vector, root);
+    if (rank() == broadcast_root) fill_pattern(vector, broadcast_root);
     upload();
   }
   void call() override {
-    bench_.communicator.broadcast(bench_.vector, bytes(), root, Traffic::control, label);
+    bench_.communicator.broadcast(bench_.vector, bytes(), broadcast_root, Traffic::control, label);
   }
-  void check() override { check_pattern(download(bench_.vector, bytes()), root, 0); }
-
- private:
-  static constexpr int root = 0;
+  void check() override { check_pattern(download(bench_.vector, bytes()), broadcast_root, 0); }
 };
 
 class AllToAll final : public Case {
