@@ -115,8 +115,8 @@ class ReduceScatter final : public Case {
   }
   void call() override {
     exchange_slices(Traffic::reduce_scatter);
-    std::vector<const void*> slices;
-    for (int r = 0; r < ranks(); ++r) slices.push_back(slice_from(r));
+    std::vector<const void*> slices(static_cast<std::size_t>(ranks()));
+    for (int r = 0; r < ranks(); ++r) slices[static_cast<std::size_t>(r)] = slice_from(r);
     bench_.kernels.sum_slices(Lane::communicate, slices, DType::f32, own().count, bench_.sums, false);
   }
   void check() override { check_sums(download(bench_.sums, own().count * sizeof(float)), own().first); }
