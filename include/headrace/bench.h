@@ -79,8 +79,9 @@ CollectiveBandwidth collective_bandwidth(Collective collective, Bytes bytes, dou
 
 // Collectives on device memory, by size S, and once at a size that no number of ranks divides. all_reduce and
 // reduce_scatter are of fp32; reduce_scatter is the engine's: all_to_all, then sum_slices. The time is that
-// of the slowest rank. Ceiling of the bus bandwidth: copies within device memory by all ranks at once, where
-// they exchange through the host's memory. A collective itself: every rank calls, with the same options.
+// of the slowest rank. Ceiling of the bus bandwidth, where ranks exchange through the host's memory: copies
+// of what each rank receives, by all that receive at once, in the same rounds. A collective itself: every
+// rank calls, with the same options.
 inline constexpr Bytes uneven_collective_bytes = 1'000'007;  // 250001 elements of 4 bytes
 std::vector<Bytes> default_collective_sizes();
 BenchMemory collective_bench_memory(Bytes largest_size, int ranks);

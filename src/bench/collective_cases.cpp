@@ -115,8 +115,8 @@ class ReduceScatter final : public Case {
   }
   void call() override {
     exchange_slices(Traffic::reduce_scatter);
-    std::vector<const void*> slices;
-    for (int r = 0; r < ranks(); ++r) slices.push_back(slice_from(r));
+    std::vector<const void*> slices(static_cast<std::size_t>(ranks()));
+    for (int r = 0; r < ranks(); ++r) slices[static_cast<std::size_t>(r)] = slice_from(r);
     bench_.kernels.sum_slices(Lane::communicate, slices, DType::f32, own().count, bench_.sums, false);
   }
   void check() override { check_sums(download(bench_.sums, own().count * sizeof(float)), own().first); }
@@ -149,16 +149,13 @@ class Broadcast final : public Case {
   Broadcast(const CollectiveBench& bench, Bytes bytes) : Case(bench, Collective::broadcast, bytes, 1) {}
   void load() override {
     const auto vector = blank();
-    if (rank() == root) fill_pattern(vector, root);
+    if (rank() == broadcast_root) fill_pattern(vector, broadcast_root);
     upload();
   }
   void call() override {
-    bench_.communicator.broadcast(bench_.vector, bytes(), root, Traffic::control, label);
+    bench_.communicator.broadcast(bench_.vector, bytes(), broadcast_root, Traffic::control, label);
   }
-  void check() override { check_pattern(download(bench_.vector, bytes()), root, 0); }
-
- private:
-  static constexpr int root = 0;
+  void check() override { check_pattern(download(bench_.vector, bytes()), broadcast_root, 0); }
 };
 
 class AllToAll final : public Case {

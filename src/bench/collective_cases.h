@@ -22,6 +22,8 @@ struct CollectiveBench {
   int ranks() const { return communicator.size(); }
 };
 
+inline constexpr int broadcast_root = 0;
+
 class CollectiveCase {
  public:
   virtual ~CollectiveCase() = default;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr Bytes region_alignment = 4096;
 constexpr std::string_view copies_are_the_ceiling =
-    "of the bus bandwidth: copies within the ranks' memory, all ranks at once, in the same rounds";
+    "what each rank receives, copied within its memory by all ranks at once, in the same rounds";
 constexpr std::string_view one_rank_alone =
     "1 rank: nothing moves between ranks, so the times are those of the calls alone. Start it as: mpirun -n "
     "2 headrace bench collectives";
@@ -33,15 +33,25 @@ struct Regions {
   Bytes slices, sums, end;
 };
 
-// One case of the rounds: a collective at a size, or (none) a copy of that size within the device's memory.
+// One case of the rounds: a collective at a size, or its ceiling, which only copies what each rank receives.
 struct SizedCase {
-  std::optional<Collective> collective;
+  Collective collective = Collective::all_gather;
   Bytes size = 0;  // as asked for
-  Bytes bytes() const { return collective ? moved_bytes(*collective, size) : size; }
+  bool ceiling = false;
+  Bytes bytes() const { return moved_bytes(collective, size); }
 };
 
+// The root of a broadcast receives nothing; of every other vector each rank has its own slice already.
+Bytes received_bytes(Collective collective, Bytes bytes, int ranks) {
+  return collective == Collective::broadcast ? bytes : bytes - bytes / static_cast<Bytes>(ranks);
+}
+// So those share a ceiling.
+Collective ceiling_of(Collective collective) {
+  return collective == Collective::broadcast ? Collective::broadcast : Collective::all_gather;
+}
+
 std::string text_of(const SizedCase& sized) {
-  return fmt::format("{} {}{}", sized.collective ? name_of(*sized.collective) : "copy",
+  return fmt::format("{}{} {}{}", sized.ceiling ? "ceiling of " : "", name_of(sized.collective),
                      size_text(sized.bytes()), sized.size == uneven_collective_bytes ? " (uneven)" : "");
 }
 
@@ -71,9 +81,11 @@ class RanksTogether {
     return seconds;
   }
 
-  double sample_copy(Bytes bytes, std::uint64_t count) const {
+  double sample_ceiling(Collective collective, Bytes bytes, std::uint64_t count) const {
+    const bool receives = collective != Collective::broadcast || bench_.rank() != broadcast_root;
+    const Bytes received = receives ? received_bytes(collective, bytes, bench_.ranks()) : 0;
     return seconds_of(count,
-                      [&] { bench_.device.copy(Lane::communicate, bench_.slices, bench_.vector, bytes); });
+                      [&] { bench_.device.copy(Lane::communicate, bench_.slices, bench_.vector, received); });
   }
 
  private:
@@ -105,35 +117,39 @@ void require_same_options(const BenchOptions& options, const CollectiveBench& be
                       r));
 }
 
-std::vector<SizedCase> sized_cases(std::vector<Bytes> sizes, bool with_copies) {
+std::vector<SizedCase> sized_cases(std::vector<Bytes> sizes, bool with_ceilings) {
   sizes.push_back(uneven_collective_bytes);
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   std::vector<SizedCase> cases;
-  if (with_copies)
-    for (const Bytes bytes : sizes) cases.push_back({std::nullopt, bytes});
-  for (const Collective collective : all_collectives)
-    for (const Bytes bytes : sizes) cases.push_back({collective, bytes});
+  const auto add = [&](Collective collective, bool ceiling) {
+    for (const Bytes bytes : sizes) cases.push_back({collective, bytes, ceiling});
+  };
+  if (with_ceilings)
+    for (const Collective collective : {Collective::all_gather, Collective::broadcast}) add(collective, true);
+  for (const Collective collective : all_collectives) add(collective, false);
   return cases;
 }
 
 std::vector<BenchCase> bench_cases(const std::vector<SizedCase>& sized, const CollectiveBench& bench,
                                    const RanksTogether& together) {
   std::vector<BenchCase> cases;
-  for (const auto& [collective, size] : sized) {
-    if (collective)
-      cases.push_back({text_of({collective, size}),
-                       [&together, size, work = make_collective_case(bench, *collective, size)](
-                           std::uint64_t count) { return together.sample(*work, size, count); }});
+  for (const SizedCase& c : sized) {
+    if (c.ceiling)
+      cases.push_back({text_of(c), [&, c](std::uint64_t count) {
+                         return together.sample_ceiling(c.collective, c.size, count);
+                       }});
     else
-      cases.push_back({text_of({collective, size}),
-                       [&together, size](std::uint64_t count) { return together.sample_copy(size, count); }});
+      cases.push_back(
+          {text_of(c), [&, c, work = make_collective_case(bench, c.collective, c.size)](std::uint64_t count) {
+             return together.sample(*work, c.size, count);
+           }});
   }
   return cases;
 }
 
 BenchResult result_of(const SizedCase& sized, const std::vector<double>& seconds, int ranks) {
-  BenchResult result{.group = std::string(name_of(*sized.collective)),
+  BenchResult result{.group = std::string(name_of(sized.collective)),
                      .name = text_of(sized),
                      .bytes = sized.bytes(),
                      .seconds = median(seconds),
@@ -143,7 +159,7 @@ BenchResult result_of(const SizedCase& sized, const std::vector<double>& seconds
                      .ceiling = std::nullopt,
                      .rounds = static_cast<int>(seconds.size())};
   if (ranks == 1) return result;  // nothing moves, so there is no bandwidth
-  const auto [algorithm, bus] = collective_bandwidth(*sized.collective, result.bytes, result.seconds, ranks);
+  const auto [algorithm, bus] = collective_bandwidth(sized.collective, result.bytes, result.seconds, ranks);
   result.algorithm_bandwidth = algorithm;
   result.value = bus;
   result.unit = "GB/s";
@@ -151,16 +167,19 @@ BenchResult result_of(const SizedCase& sized, const std::vector<double>& seconds
 }
 
 std::vector<BenchResult> results_of(const std::vector<SizedCase>& cases, const Rounds& rounds, int ranks) {
-  std::map<Bytes, double> copy_rates;  // by size
-  for (std::size_t c = 0; c < cases.size(); ++c)
-    if (!cases[c].collective && !rounds.seconds[c].empty())
-      copy_rates[cases[c].size] = static_cast<double>(cases[c].size) / median(rounds.seconds[c]) * 1e-9;
+  std::map<std::pair<Collective, Bytes>, double> ceilings;  // GB/s
   std::vector<BenchResult> results;
   for (std::size_t c = 0; c < cases.size(); ++c) {
-    if (!cases[c].collective || rounds.seconds[c].empty()) continue;
+    const auto& [collective, size, is_ceiling] = cases[c];
+    if (rounds.seconds[c].empty()) continue;
+    if (is_ceiling) {
+      const auto received = static_cast<double>(received_bytes(collective, size, ranks));
+      ceilings[{collective, size}] = received / median(rounds.seconds[c]) * 1e-9;
+      continue;
+    }
     results.push_back(result_of(cases[c], rounds.seconds[c], ranks));
-    const auto ceiling = copy_rates.find(cases[c].size);
-    if (ceiling != copy_rates.end()) results.back().ceiling = ceiling->second;
+    const auto ceiling = ceilings.find({ceiling_of(collective), size});  // it came first
+    if (ceiling != ceilings.end()) results.back().ceiling = ceiling->second;
   }
   return results;
 }
@@ -195,14 +214,14 @@ BenchReport bench_collectives(Device& device, DeviceKernels& kernels, Communicat
   require_same_options(options, bench);
   device.fill_zero(Lane::communicate, device.arena(), regions.end);  // no first touch in a sample
 
-  const bool with_copies = device.info().host_addressable && ranks > 1;
-  const std::vector<SizedCase> sized = sized_cases(options.sizes, with_copies);
+  const bool with_ceilings = device.info().host_addressable && ranks > 1;
+  const std::vector<SizedCase> sized = sized_cases(options.sizes, with_ceilings);
   const RanksTogether together(bench);
   const std::vector<BenchCase> cases = bench_cases(sized, bench, together);
   const Rounds rounds = measure_rounds(cases, options.seconds_per_case, control,
                                        [&](const Observation& own) { return together.agree(own); });
   BenchReport report{.results = results_of(sized, rounds, ranks),
-                     .ceiling = std::string(with_copies ? copies_are_the_ceiling : "not known"),
+                     .ceiling = std::string(with_ceilings ? copies_are_the_ceiling : "not known"),
                      .notes = {},
                      .stopped = rounds.stopped};
   if (ranks == 1) report.notes.emplace_back(one_rank_alone);

@@ -251,6 +251,7 @@ BenchReport bench_link(Device& device, MemoryBudget& host, const BenchOptions& o
   const bool plain = info.link_bytes_per_second <= 0 && info.host_addressable;
   const std::vector<LinkCase> links = link_cases(options.sizes, plain, bench.has_pinned());
   std::vector<BenchCase> cases;
+  cases.reserve(links.size());
   for (const LinkCase& link : links)
     cases.push_back({text_of(link), [&](std::uint64_t count) { return bench.sample(link, count); }});
   const Rounds rounds =

@@ -17,9 +17,9 @@ constexpr Bytes largest_size = Bytes{1} << 40;
 constexpr Bytes mebibyte = Bytes{1} << 20;
 
 std::string text_of(const std::vector<Bytes>& sizes) {
-  std::vector<std::string> texts;
-  for (const Bytes bytes : sizes) texts.push_back(size_text(bytes));
-  return fmt::format("{}", fmt::join(texts, ","));
+  std::string text;
+  for (const Bytes bytes : sizes) text += (text.empty() ? "" : ",") + size_text(bytes);
+  return text;
 }
 
 // 0 where the flag is not given.

@@ -63,8 +63,8 @@ void add_bench_link(CLI::App& bench, int& status) {
       "Ceiling: the link's rate where it is known, otherwise memcpy between the same buffers.\n"
       "Ctrl-C prints what is measured so far and ends with status 130.\n"
       "Exit status: 0 done, 1 wrong data, 2 wrong usage, 3 does not fit, 130 stopped.\n\n"
-      "Example: does a link paced at 8 GB/s carry 8 GB/s?\n"
-      "  headrace bench link --link-bandwidth 8GB/s --sizes 1MiB,16MiB");
+      "Example: does a link paced at 2 GB/s carry 2 GB/s?\n"
+      "  headrace bench link --link-bandwidth 2GB/s --sizes 64KiB,16MiB");
   command->callback([flags, &status] { status = run_link(*flags); });
 }
 
