@@ -30,7 +30,7 @@ def main():
     arguments = parser.parse_args()
 
     start = time.monotonic()
-    cases = [case for case in state_grid.pairwise() if case["threads"] == 1]
+    cases = state_grid.pairwise()
     with tempfile.TemporaryDirectory(prefix="headrace-delays-") as text:
         folder = pathlib.Path(text)
         corpus = headrace_job.write_corpus(folder / "corpus.txt")

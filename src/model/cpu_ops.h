@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "src/model/gemm.h"
 #include "headrace/ops.h"
+#include "src/model/gemm.h"
 #include "src/model/stack_scope.h"
 
 namespace headrace {

@@ -11,10 +11,10 @@
 
 #include "headrace/errors.h"
 #include "headrace/model.h"
+#include "headrace/ops.h"
 #include "src/model/gpt2_block.h"
 #include "src/model/gpt2_head.h"
 #include "src/model/gpt2_units.h"
-#include "headrace/ops.h"
 #include "src/model/stack_scope.h"
 
 namespace headrace {
@@ -104,7 +104,7 @@ Matrix Gpt2::embed(const Batch& batch) {
   const Matrix x = push_activations(*context_.memory, shape_, shape_.width);
   const FlatUnit weights = acquire(0);
   context_.ops->embedding(batch.tokens, weights.matrix_of(embedding_unit::wte),
-                  weights.matrix_of(embedding_unit::wpe), x.data);
+                          weights.matrix_of(embedding_unit::wpe), x.data);
   release(0);
   return x;
 }
@@ -160,7 +160,8 @@ void Gpt2::backward_embedding(const Batch& batch) {
   if (!options_.fused_head) acquire(0);
   const FlatUnit gradient = gradient_of(0);
   context_.ops->embedding_backward(batch.tokens, batch.stream.data, batch.tied_gradient,
-                           gradient.matrix_of(embedding_unit::wte), gradient.matrix_of(embedding_unit::wpe));
+                                   gradient.matrix_of(embedding_unit::wte),
+                                   gradient.matrix_of(embedding_unit::wpe));
   if (!options_.fused_head) release(0);
   gradients_ready(0);
 }

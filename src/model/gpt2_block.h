@@ -2,8 +2,8 @@
 #pragma once
 
 #include "headrace/memory.h"
-#include "src/model/gpt2_units.h"
 #include "headrace/ops.h"
+#include "src/model/gpt2_units.h"
 
 namespace headrace {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "headrace/model.h"
-#include "headrace/units.h"
 #include "headrace/ops.h"
+#include "headrace/units.h"
 
 namespace headrace {
 

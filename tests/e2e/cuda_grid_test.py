@@ -17,7 +17,7 @@ class CudaGrid(job_test.JobTest):
         comparison = state_grid.Comparison(self.program, self.corpus, self.folder)
         for case in state_grid.references():
             state_grid.check_clipping(comparison.add(case))
-        cases = [case for case in TIERS_OF_STATES + state_grid.pairwise() if case["threads"] == 1]
+        cases = TIERS_OF_STATES + state_grid.pairwise()
         if 4 in state_grid.FACTORS["ranks"]:
             self.assertGreaterEqual(len(cases), SEEDS)
         for seed, case in enumerate(cases, start=1):

@@ -2,6 +2,8 @@
 // skipped with the reason.
 #include <gtest/gtest.h>
 
+#include <iostream>
+
 #include "headrace/communicator.h"
 #include "headrace/device.h"
 #include "headrace/errors.h"
@@ -17,6 +19,8 @@ class NeedsDevice : public testing::Environment {
       make_cuda_device(
           {.memory_bytes = 4096, .local_rank = launch.local_rank, .local_size = launch.local_size});
     } catch (const UsageError& error) {
+      // The mark by which ctest knows a skipped test; an environment's own skip does not print it.
+      std::cout << "[  SKIPPED ] " << error.what() << std::endl;
       GTEST_SKIP() << error.what();
     }
   }

@@ -45,8 +45,8 @@ inline constinit thread_local Accesses* running_accesses = nullptr;
 
 void note_host_access(std::uintptr_t address, std::size_t bytes, bool write);
 
-// The linker may have taken the instrumented copy of a template that the emulation uses too: its accesses are no
-// one's.
+// The linker may have taken the instrumented copy of a template that the emulation uses too: its accesses are
+// no one's.
 inline constinit thread_local bool noting = false;
 
 inline void note_access(const void* address, std::size_t bytes, bool write) {

@@ -43,7 +43,8 @@ std::string place_of(void* return_address) {
   const std::string library =
       info.dli_fbase == own.dli_fbase ? "" : std::filesystem::path(info.dli_fname).filename().string() + "+";
   return fmt::format("{}{:#x}", library,
-                     reinterpret_cast<std::uintptr_t>(return_address) - reinterpret_cast<std::uintptr_t>(info.dli_fbase) - 1);
+                     reinterpret_cast<std::uintptr_t>(return_address) -
+                         reinterpret_cast<std::uintptr_t>(info.dli_fbase) - 1);
 }
 
 }  // namespace

@@ -136,7 +136,8 @@ TEST_P(Gpt2OfType, measured_memory_and_calls_are_those_of_a_real_run) {
         set_cpu_threads(threads);
         ModelRun run(config(), other, threads);
         run.forward_backward(hashed_tokens(0, config(), other));
-        const TagBytes measured = measure_model_memory(config(), other, make_cpu_ops), peak = run.budget.peak();
+        const TagBytes measured = measure_model_memory(config(), other, make_cpu_ops),
+                       peak = run.budget.peak();
         set_cpu_threads(0);
         EXPECT_EQ(measured.bytes, peak.bytes);
         EXPECT_EQ(measure_model_memory(config(), other, make_cpu_ops, threads).bytes, peak.bytes);
@@ -154,7 +155,8 @@ TEST(Gpt2, evaluate_takes_no_more_memory_than_training) {
     options.recompute = recompute;
     ModelRun run(small, options);
     run.evaluate(hashed_tokens(0, small, options));
-    const TagBytes training = measure_model_memory(small, options, make_cpu_ops), evaluation = run.budget.peak();
+    const TagBytes training = measure_model_memory(small, options, make_cpu_ops),
+                   evaluation = run.budget.peak();
     for (std::size_t tag = 0; tag < memory_tag_count; ++tag)
       EXPECT_LE(evaluation.bytes[tag], training.bytes[tag]) << tag;
   }
