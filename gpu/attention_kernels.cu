@@ -87,7 +87,7 @@ __device__ __forceinline__ void update_softmax(const float (&scores)[RowsEach][C
     float sum = softmax.sum[i] * kept;
 #pragma unroll
     for (int d = 0; d < DepthEach; ++d) output[i][d] *= kept;
-    float* const row = weights + (at.row + i * row_threads) * tile_stride(Passing) + at.column;
+    float* const row = weights + (at.row + i * tile_row_threads) * tile_stride(Passing) + at.column;
 #pragma unroll
     for (int j = 0; j < ColumnsEach; ++j) {
       const float weight = expf((scores[i][j] - largest) * scale);
@@ -102,7 +102,7 @@ template <class T, int Depth>
 __global__ void __launch_bounds__(tile_threads)
     attention_forward(Heads heads, const T* qkv, T* output, float* log_sums) {
   using Tiles = ForwardTiles<Depth>;
-  constexpr int rows_each = Tiles::own / row_threads, columns_each = Tiles::passing / column_threads;
+  constexpr int rows_each = Tiles::own / tile_row_threads, columns_each = Tiles::passing / column_threads;
   const ThreadPlace at = thread_place();
   float* const query = dynamic_shared<float>();
   float* const key = query + tile_numel(Tiles::own, Depth);
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(tile_threads)
       for (int i = 0; i < rows_each; ++i)
 #pragma unroll
         for (int j = 0; j < columns_each; ++j)
-          if (at.column + j * column_threads > diagonal + at.row + i * row_threads) scores[i][j] = -INFINITY;
+          if (at.column + j * column_threads > diagonal + at.row + i * tile_row_threads) scores[i][j] = -INFINITY;
     update_softmax<Tiles::passing>(scores, heads.scale, at, softmax, sum, weights);
     __syncwarp();
     add_product<Tiles::passing, Depth>(weights, value, at, sum);
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(tile_threads)
   const HeadRows<T> to = heads.output_rows(output, task, first_query);
 #pragma unroll
   for (int i = 0; i < rows_each; ++i) {
-    const int row = at.row + i * row_threads;
+    const int row = at.row + i * tile_row_threads;
     const float total = sum_of_row(softmax.sum[i]);
     store_row<Depth>(sum[i], 1.0f / total, at, row, to);
     if (at.column == 0 && row < to.rows)
@@ -205,7 +205,7 @@ __device__ __forceinline__ void store_weights(const float (&x)[RowsEach][Columns
   for (int i = 0; i < RowsEach; ++i)
 #pragma unroll
     for (int j = 0; j < ColumnsEach; ++j)
-      weights[(at.row + i * row_threads) * tile_stride(Passing) + at.column + j * column_threads] = x[i][j];
+      weights[(at.row + i * tile_row_threads) * tile_stride(Passing) + at.column + j * column_threads] = x[i][j];
 }
 
 // A block owns keys and values; queries, from the diagonal on, pass it.
@@ -213,7 +213,7 @@ template <class T, int Depth>
 __global__ void __launch_bounds__(tile_threads)
     attention_backward_keys(Heads heads, BackwardPointers<T> pointers) {
   using Tiles = BackwardTiles<Depth>;
-  constexpr int rows_each = Tiles::own / row_threads, columns_each = Tiles::passing / column_threads;
+  constexpr int rows_each = Tiles::own / tile_row_threads, columns_each = Tiles::passing / column_threads;
   const ThreadPlace at = thread_place();
   const BackwardShared<Depth> shared;
   float *const key = shared.own[0], *const value = shared.own[1];
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(tile_threads)
       const float dot = exists ? pointers.dots[task * heads.sequence + q] : 0.0f;
 #pragma unroll
       for (int i = 0; i < rows_each; ++i) {
-        const bool seen = exists && first_key + at.row + i * row_threads <= q;
+        const bool seen = exists && first_key + at.row + i * tile_row_threads <= q;
         weights[i][j] = seen ? expf(weights[i][j] * heads.scale - log_sum) : 0.0f;
         gradients[i][j] = seen ? weights[i][j] * (gradients[i][j] - dot) * heads.scale : 0.0f;
       }
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(tile_threads)
   }
 #pragma unroll
   for (int i = 0; i < rows_each; ++i) {
-    const int row = at.row + i * row_threads;
+    const int row = at.row + i * tile_row_threads;
     store_row<Depth>(dkey[i], 1.0f, at, row, heads.qkv_rows(pointers.dqkv, task, 1, first_key));
     store_row<Depth>(dvalue[i], 1.0f, at, row, heads.qkv_rows(pointers.dqkv, task, 2, first_key));
   }
@@ -266,7 +266,7 @@ template <class T, int Depth>
 __global__ void __launch_bounds__(tile_threads)
     attention_backward_queries(Heads heads, BackwardPointers<T> pointers) {
   using Tiles = BackwardTiles<Depth>;
-  constexpr int rows_each = Tiles::own / row_threads, columns_each = Tiles::passing / column_threads;
+  constexpr int rows_each = Tiles::own / tile_row_threads, columns_each = Tiles::passing / column_threads;
   const ThreadPlace at = thread_place();
   const BackwardShared<Depth> shared;
   float *const query = shared.own[0], *const doutput = shared.own[1];
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(tile_threads)
   float log_sum[rows_each], dot[rows_each];
 #pragma unroll
   for (int i = 0; i < rows_each; ++i) {
-    const std::int64_t q = first_query + at.row + i * row_threads;
+    const std::int64_t q = first_query + at.row + i * tile_row_threads;
     const bool exists = q < heads.sequence;
     log_sum[i] = exists ? pointers.log_sums[task * heads.sequence + q] : 0.0f;
     dot[i] = exists ? pointers.dots[task * heads.sequence + q] : 0.0f;
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(tile_threads)
     multiply_rows<Depth>(doutput, value, at, gradients);
 #pragma unroll
     for (int i = 0; i < rows_each; ++i) {
-      const std::int64_t q = first_query + at.row + i * row_threads;
+      const std::int64_t q = first_query + at.row + i * tile_row_threads;
 #pragma unroll
       for (int j = 0; j < columns_each; ++j) {
         const bool seen = first + at.column + j * column_threads <= q && q < heads.sequence;
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(tile_threads)
   }
 #pragma unroll
   for (int i = 0; i < rows_each; ++i)
-    store_row<Depth>(dquery[i], 1.0f, at, at.row + i * row_threads,
+    store_row<Depth>(dquery[i], 1.0f, at, at.row + i * tile_row_threads,
                      heads.qkv_rows(pointers.dqkv, task, 0, first_query));
 }
 

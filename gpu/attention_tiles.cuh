@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-inline constexpr int row_threads = 8, column_threads = 16, tile_threads = row_threads * column_threads;
+inline constexpr int tile_row_threads = 8, column_threads = 16, tile_threads = tile_row_threads * column_threads;
 
 struct ThreadPlace {
   int index, row, column;
@@ -70,7 +70,7 @@ __device__ __forceinline__ void multiply_rows(const float* left, const float* ri
     for (int j = 0; j < ColumnsEach; ++j) b[j] = load<4>(right + j * column_threads * stride + k);
 #pragma unroll
     for (int i = 0; i < RowsEach; ++i) {
-      const Floats<4> a = load<4>(left + i * row_threads * stride + k);
+      const Floats<4> a = load<4>(left + i * tile_row_threads * stride + k);
 #pragma unroll
       for (int j = 0; j < ColumnsEach; ++j)
 #pragma unroll
@@ -103,7 +103,7 @@ __device__ __forceinline__ void add_product(const float* weights, const float* r
       for (int k = 0; k < 4; ++k) b[k] = load<run>(right + (c + k) * stride + Mine::first(r, at));
 #pragma unroll
       for (int i = 0; i < RowsEach; ++i) {
-        const Floats<4> a = load<4>(weights + i * row_threads * tile_stride(Columns) + c);
+        const Floats<4> a = load<4>(weights + i * tile_row_threads * tile_stride(Columns) + c);
 #pragma unroll
         for (int d = 0; d < run; ++d)
 #pragma unroll

@@ -14,6 +14,7 @@ namespace headrace {
 namespace {
 
 constexpr Bytes page_bytes = 4096;
+constexpr int oldest_major = 8;  // of compute capability: cmake/HeadraceCuda.cmake
 
 int count_devices() {
   int count = 0;
@@ -28,21 +29,27 @@ int count_devices() {
   return count;
 }
 
-// The device of a rank: one each, as NCCL wants it.
+// The device of a rank, of those that it sees: all of the host's, or its own alone (as Slurm binds them).
 int select_device(int local_rank, int local_size) {
   const int count = count_devices();
-  if (local_size > count)
+  if (local_size > count && count > 1)
     throw UsageError(
         fmt::format("{} ranks were started on a machine with {} CUDA device{}: start one rank a device "
                     "(mpirun -n {}).",
                     local_size, count, count == 1 ? "" : "s", count));
-  check_cuda(cudaSetDevice(local_rank), fmt::format("use device {}", local_rank));
-  return local_rank;
+  const int device = local_rank % count;
+  check_cuda(cudaSetDevice(device), fmt::format("use device {}", device));
+  return device;
 }
 
 DeviceInfo describe(int device) {
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, device), "ask for the device's properties");
+  if (properties.major < oldest_major)
+    throw UsageError(fmt::format(
+        "{} has compute capability {}.{}, but this program is built for {}.0 and newer. Use another device "
+        "(CUDA_VISIBLE_DEVICES), or --device cpu.",
+        properties.name, properties.major, properties.minor, oldest_major));
   char bus_id[32] = "";
   check_cuda(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device), "ask for the device's place on the bus");
   const PciLink link = pci_link_of(bus_id);
@@ -65,7 +72,7 @@ bool asked_for_synchronous_lanes() {
 
 // Memory that stays free for the context, the kernels' code and NCCL's buffers.
 Bytes reserve_bytes(Bytes total_bytes) {
-  constexpr Bytes most = Bytes{3} << 29;  // 1.5 GiB
+  constexpr Bytes most = Bytes{3} << 30;
   return std::min(total_bytes / 16, most);
 }
 
@@ -80,7 +87,8 @@ Bytes available_cuda_memory(int local_rank) {
 }
 
 CudaDevice::CudaDevice(const CudaDeviceOptions& options) {
-  info_ = describe(select_device(options.local_rank, options.local_size));
+  device_ = select_device(options.local_rank, options.local_size);
+  info_ = describe(device_);
   allocate_arena(options.memory_bytes);
   void* fault = nullptr;
   check_cuda(cudaHostAlloc(&fault, sizeof(KernelFault), cudaHostAllocMapped), "pin host memory");
@@ -92,7 +100,8 @@ CudaDevice::CudaDevice(const CudaDeviceOptions& options) {
 }
 
 CudaDevice::~CudaDevice() {
-  for (auto& lane : lanes_) lane->drain();  // a lane may still wait for another one
+  for (auto& lane : lanes_)  // a lane may still wait for another one
+    if (const auto end = lane->record()) cudaEventSynchronize(end->get());
   for (auto& lane : lanes_) lane.reset();
 }
 
@@ -131,6 +140,7 @@ CudaDevice::Place CudaDevice::place_of(const void* address, Bytes bytes) const {
     if (after != pinned_.begin()) {
       const auto& [start, length] = *--after;
       if (at + bytes <= start + length) return Place::pinned;
+      if (at < start + length) return Place::pageable;  // it begins in pinned memory and ends beside it
     }
   }
   cudaPointerAttributes attributes{};
@@ -162,7 +172,10 @@ void CudaDevice::enqueue(Lane lane, const char* name, std::function<void()> work
 }
 
 Event CudaDevice::record(Lane lane) {
-  return Event(at(lane).record());
+  auto event = at(lane).record();
+  // An empty event counts as reached: the failure must be known before anyone waits for it.
+  if (!event && !failure_.failed()) note_failure(at(lane).status());
+  return Event(std::move(event));
 }
 
 void CudaDevice::wait(Lane lane, const Event& event) {
@@ -178,14 +191,20 @@ void CudaDevice::host_wait(const Event& event) {
 void CudaDevice::synchronize() {
   cudaError_t status = cudaSuccess;
   for (auto& lane : lanes_) {
-    const cudaError_t drained = lane->drain();
-    if (status == cudaSuccess) status = drained;
+    const auto end = lane->record();
+    const cudaError_t ended = end ? cudaEventSynchronize(end->get()) : lane->status();
+    if (status == cudaSuccess) status = ended;
   }
   check_wait(status);
 }
 
 void CudaDevice::check_wait(cudaError_t status) {
-  if (status != cudaSuccess) note_failure(status);
+  if (status != cudaSuccess) {
+    note_failure(status);
+    for (auto& lane : lanes_) lane->settle();
+  } else {
+    for (auto& lane : lanes_) lane->harvest();
+  }
   if (const KernelFault& fault = *fault_word(); fault.code != 0)
     failure_.set("on the compute lane", std::make_exception_ptr(Error(describe(fault))));
   failure_.rethrow_if_failed();
@@ -206,6 +225,7 @@ void CudaDevice::note_failure(cudaError_t status) {
 
 bool CudaDevice::pin(std::span<std::byte> memory) {
   if (memory.empty()) return true;
+  use_device();
   const cudaError_t status = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
   if (status == cudaSuccess) {
     const std::lock_guard lock(pinned_mutex_);
@@ -216,7 +236,8 @@ bool CudaDevice::pin(std::span<std::byte> memory) {
   warn_once(
       "pin",
       fmt::format("{} of host memory could not be pinned ({}): copies from and to it are staged and slower, "
-                  "results are the same. Raise the limit of locked memory (ulimit -l) to pin it.",
+                  "results are the same. The system or the container limits how much memory may be locked "
+                  "(ulimit -l, free -m).",
                   format_bytes(memory.size()), cuda_error_text(status)));
   return false;
 }
@@ -227,7 +248,15 @@ void CudaDevice::unpin(std::span<std::byte> memory) noexcept {
     const std::lock_guard lock(pinned_mutex_);
     if (pinned_.erase(memory.data()) == 0) return;
   }
-  cudaHostUnregister(memory.data());
+  use_device();
+  if (cudaHostUnregister(memory.data()) != cudaSuccess)
+    cudaGetLastError();  // not for the next launch to find
+}
+
+// Pinning may be asked for by any thread; a new one is on the first device.
+void CudaDevice::use_device() const noexcept {
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess || current != device_) cudaSetDevice(device_);
 }
 
 LaneTimes CudaDevice::times(Lane lane) const {

@@ -41,7 +41,9 @@ class CudaDevice final : public Device {
   void check_wait(cudaError_t status);
   void note_failure(cudaError_t status);
   void allocate_arena(Bytes bytes);
+  void use_device() const noexcept;
 
+  int device_ = 0;
   DeviceInfo info_;
   FirstFailure failure_;
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();

@@ -9,7 +9,8 @@
 namespace headrace {
 namespace {
 
-constexpr Bytes bounce_bytes = Bytes{256} << 10;
+constexpr Bytes bounce_bytes = Bytes{2} << 20;
+constexpr Bytes small_bytes = Bytes{64} << 10;
 
 // Transfers and communication are short and others wait for them: they go before compute.
 int priority_of(Lane lane) {
@@ -25,10 +26,10 @@ CudaStream make_stream(Lane lane) {
   return CudaStream(stream);
 }
 
-PinnedBytes make_bounce() {
+PinnedBytes make_pinned(Bytes bytes) {
   void* memory = nullptr;
-  check_cuda(cudaHostAlloc(&memory, bounce_bytes, cudaHostAllocDefault),
-             fmt::format("pin {} of host memory for copies of pageable memory", format_bytes(bounce_bytes)));
+  check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault),
+             fmt::format("pin {} of host memory for copies of pageable memory", format_bytes(bytes)));
   return PinnedBytes(memory);
 }
 
@@ -40,10 +41,17 @@ CudaLane::CudaLane(Lane lane, EventPool& events, FirstFailure& failure, bool syn
       failure_(failure),
       synchronous_(synchronous),
       stream_(make_stream(lane)),
-      bounce_(make_bounce()),
+      bounce_(make_pinned(bounce_bytes)),
+      small_memory_(make_pinned(small_bytes * small_.size())),
       clock_(lane, events) {}
 
-CudaLane::~CudaLane() = default;
+// A failed device may still call a host function that it had taken up: what that would touch stays.
+CudaLane::~CudaLane() {
+  if (!failure_.failed()) return;
+  settle();
+  for (auto& work : host_work_)
+    if (!work->done.load(std::memory_order_acquire)) (void)work.release();  // NOLINT: see above
+}
 
 void CudaLane::fail(const char* name, const std::string& why) {
   failure_.set(fmt::format("in {} on the {} lane", name, name_of(lane_)),
@@ -72,7 +80,20 @@ void CudaLane::copy(void* destination, const void* source, Bytes bytes) {
   submit("copy", cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream()));
 }
 
+// False when the next slot has not been emptied yet.
+bool CudaLane::take_over(void* device, const void* source, Bytes bytes) {
+  SmallSlot& slot = small_[next_small_];
+  if (slot.emptied && cudaEventQuery(slot.emptied->get()) != cudaSuccess) return false;
+  void* const memory = static_cast<std::byte*>(small_memory_.get()) + next_small_ * small_bytes;
+  next_small_ = (next_small_ + 1) % small_.size();
+  std::memcpy(memory, source, bytes);
+  copy(device, memory, bytes);
+  slot.emptied = events_.record(lane_, stream());
+  return true;
+}
+
 void CudaLane::copy_from_pageable(void* device, const void* source, Bytes bytes) {
+  if (bytes <= small_bytes && take_over(device, source, bytes)) return;
   auto* to = static_cast<std::byte*>(device);
   const auto* from = static_cast<const std::byte*>(source);
   for (Bytes done = 0; done < bytes && active();) {
@@ -101,6 +122,7 @@ void CudaLane::fill_zero(void* destination, Bytes bytes) {
 
 void CudaLane::run_host_work(void* work) {
   auto& self = *static_cast<HostWork*>(work);
+  self.started.store(true);
   if (!self.lane->failure_.failed()) try {
       self.work();
     } catch (...) {
@@ -109,6 +131,12 @@ void CudaLane::run_host_work(void* work) {
     }
   self.work = nullptr;  // what it holds goes with it
   self.done.store(true, std::memory_order_release);
+  self.done.notify_all();
+}
+
+void CudaLane::settle() {
+  for (const auto& work : host_work_)
+    if (work->started.load()) work->done.wait(false, std::memory_order_acquire);
 }
 
 void CudaLane::enqueue(const char* name, std::function<void()> work) {
@@ -127,10 +155,6 @@ void CudaLane::wait(const EventPool::Recorded& event) {
   clock_.stalled_on(event.lane(), stream());
   submit("wait", cudaStreamWaitEvent(stream(), event.get(), 0));
   clock_.idle(stream());
-}
-
-cudaError_t CudaLane::drain() {
-  return cudaStreamSynchronize(stream());
 }
 
 std::string CudaLane::unfinished() {

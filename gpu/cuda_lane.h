@@ -2,6 +2,8 @@
 // errors. The owner thread calls everything.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -25,16 +27,21 @@ class CudaLane final : public KernelQueue {
   void launched(const char* name) override;
 
   void copy(void* destination, const void* source, Bytes bytes);  // neither end pageable
-  // Pageable memory goes through the bounce buffer in pieces, so that the caller is not held up.
+  // Pageable memory goes through the bounce buffer in pieces, so that the caller is not held up. A small
+  // upload is taken over at once, without a host function in the lane's way.
   void copy_from_pageable(void* device, const void* source, Bytes bytes);
   void copy_to_pageable(void* destination, const void* device, Bytes bytes);
   void fill_zero(void* destination, Bytes bytes);
   void enqueue(const char* name, std::function<void()> work);
 
+  // Null when the device has failed; status() says how.
   std::shared_ptr<EventPool::Recorded> record();
+  cudaError_t status() const { return clock_.status(); }
   void wait(const EventPool::Recorded& event);
-  // Waits for everything; the status is CUDA's.
-  cudaError_t drain();
+  // After a failure of the device: waits for host functions that run, since CUDA no longer does.
+  void settle();
+  // Notes what has ended (for unfinished() and times()).
+  void harvest() { clock_.harvest(); }
 
   // What had not been seen to end, for the message of a failure: "attention, gelu and 3 more"; empty when
   // idle.
@@ -47,13 +54,14 @@ class CudaLane final : public KernelQueue {
     CudaLane* lane;
     const char* name;
     std::function<void()> work;
-    std::atomic<bool> done{false};
+    std::atomic<bool> started{false}, done{false};
     HostWork(CudaLane* lane_in, const char* name_in, std::function<void()> work_in)
         : lane(lane_in), name(name_in), work(std::move(work_in)) {}
   };
   static void run_host_work(void* work);
   void submit(const char* name, cudaError_t status);
   void fail(const char* name, const std::string& why);
+  bool take_over(void* device, const void* source, Bytes bytes);
 
   Lane lane_;
   EventPool& events_;
@@ -61,6 +69,13 @@ class CudaLane final : public KernelQueue {
   bool synchronous_;
   CudaStream stream_;
   PinnedBytes bounce_;
+  // Pinned slots of small uploads, used in turn.
+  struct SmallSlot {
+    std::shared_ptr<EventPool::Recorded> emptied;
+  };
+  std::array<SmallSlot, 8> small_;
+  std::size_t next_small_ = 0;
+  PinnedBytes small_memory_;
   LaneClock clock_;
   std::deque<std::unique_ptr<HostWork>> host_work_;
   struct Named {

@@ -1,10 +1,8 @@
 #include "gpu/event_pool.h"
 
-#include "gpu/cuda_status.h"
-
 namespace headrace {
 
-CudaEvent EventPool::take() {
+CudaEvent EventPool::take(cudaError_t& status) {
   {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
@@ -15,7 +13,7 @@ CudaEvent EventPool::take() {
   }
   cudaEvent_t event = nullptr;
   // A host that waits sleeps: the cores belong to the optimizer and the swapper.
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "create an event");
+  status = cudaEventCreateWithFlags(&event, cudaEventBlockingSync);
   return CudaEvent(event);
 }
 
@@ -25,9 +23,13 @@ void EventPool::give_back(CudaEvent event) {
   free_.push_back(std::move(event));
 }
 
-std::shared_ptr<EventPool::Recorded> EventPool::record(Lane lane, cudaStream_t stream) {
-  CudaEvent event = take();
-  if (cudaEventRecord(event.get(), stream) != cudaSuccess) return nullptr;
+std::shared_ptr<EventPool::Recorded> EventPool::record(Lane lane, cudaStream_t stream, cudaError_t* status) {
+  cudaError_t own = cudaSuccess;
+  cudaError_t& result = status == nullptr ? own : *status;
+  result = cudaSuccess;
+  CudaEvent event = take(result);
+  if (event) result = cudaEventRecord(event.get(), stream);
+  if (result != cudaSuccess) return nullptr;
   return std::make_shared<Recorded>(std::move(event), lane, shared_from_this());
 }
 

@@ -29,12 +29,12 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
     std::shared_ptr<EventPool> pool_;
   };
 
-  // Recorded on the stream now. Null when the device refuses (it has failed).
-  std::shared_ptr<Recorded> record(Lane lane, cudaStream_t stream);
+  // Recorded on the stream now. Null when CUDA refuses: the device has failed, and *status says how.
+  std::shared_ptr<Recorded> record(Lane lane, cudaStream_t stream, cudaError_t* status = nullptr);
 
  private:
   void give_back(CudaEvent event);
-  CudaEvent take();
+  CudaEvent take(cudaError_t& status);
   std::mutex mutex_;
   std::vector<CudaEvent> free_;
 };

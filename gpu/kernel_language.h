@@ -33,20 +33,13 @@ __device__ T* dynamic_shared() {
   return reinterpret_cast<T*>(headrace_shared);
 }
 
-// Enqueues the kernel; nothing for an empty grid. Shared memory beyond 48 KiB is asked for.
-template <class... Parameters, class... Arguments>
-void launch(KernelQueue& queue, const char* name, const LaunchShape& shape, void (*kernel)(Parameters...),
-            const Arguments&... arguments) {
-  if (!queue.active() || shape.grid.x * shape.grid.y * shape.grid.z == 0) return;
-  queue.launching(name);
-  constexpr std::size_t default_limit = 48 << 10;
-  if (shape.shared_bytes > default_limit)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(shape.shared_bytes));
-  kernel<<<shape.grid, shape.block, shape.shared_bytes, queue.stream()>>>(
-      static_cast<Parameters>(arguments)...);
-  queue.launched(name);
+namespace detail {
+template <class... Parameters>
+void start(const char*, const LaunchShape& shape, cudaStream_t stream, void (*kernel)(Parameters...),
+           Parameters... arguments) {
+  kernel<<<shape.grid, shape.block, shape.shared_bytes, stream>>>(arguments...);
 }
+}  // namespace detail
 
 #else  // the tests' emulation, whose words are included before this file
 
@@ -55,17 +48,29 @@ T* dynamic_shared() {
   return static_cast<T*>(cuda_emulation::dynamic_shared());
 }
 
+namespace detail {
+template <class... Parameters>
+void start(const char* name, const LaunchShape& shape, cudaStream_t stream, void (*kernel)(Parameters...),
+           Parameters... arguments) {
+  cuda_emulation::launch(name, shape.grid, shape.block, shape.shared_bytes, stream, kernel, arguments...);
+}
+}  // namespace detail
+
+#endif
+
+// Enqueues the kernel; nothing for an empty grid. Shared memory beyond 48 KiB is asked for.
 template <class... Parameters, class... Arguments>
 void launch(KernelQueue& queue, const char* name, const LaunchShape& shape, void (*kernel)(Parameters...),
             const Arguments&... arguments) {
-  if (!queue.active() || shape.grid.x * shape.grid.y * shape.grid.z == 0) return;
+  if (!queue.active() || shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   queue.launching(name);
-  cuda_emulation::launch(name, shape.grid, shape.block, shape.shared_bytes, queue.stream(), kernel,
-                         static_cast<Parameters>(arguments)...);
+  constexpr std::size_t default_limit = 48 << 10;
+  if (shape.shared_bytes > default_limit)  // a refusal is the launch's too
+    cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(shape.shared_bytes));
+  detail::start<Parameters...>(name, shape, queue.stream(), kernel, static_cast<Parameters>(arguments)...);
   queue.launched(name);
 }
-
-#endif
 
 // Blocks of a grid-stride loop over `count` items, `threads` a block: enough to fill any device, and never so
 // many that the grid's size would depend on it.

@@ -5,7 +5,7 @@ namespace headrace {
 std::shared_ptr<EventPool::Recorded> LaneClock::mark(Marker marker, cudaStream_t stream) {
   constexpr std::size_t many = 256;  // markers that nobody has asked about: look which are over
   if (pending_.size() >= many) harvest();
-  marker.at = pool_.record(lane_, stream);
+  marker.at = pool_.record(lane_, stream, &status_);
   now_ = marker.kind;
   auto at = marker.at;
   if (at) pending_.push_back(std::move(marker));

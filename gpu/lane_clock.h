@@ -18,7 +18,7 @@ class LaneClock {
   // What the lane does from here on.
   void busy(cudaStream_t stream);
   void stalled_on(Lane other, cudaStream_t stream);
-  // Also the event for others to wait for.
+  // Also the event for others to wait for; null when the device has failed (status()).
   std::shared_ptr<EventPool::Recorded> idle(cudaStream_t stream);
 
   // Adds up the intervals that are over. Cheap when there are none.
@@ -27,6 +27,8 @@ class LaneClock {
   std::uint64_t passed() const { return passed_; }
   std::uint64_t marked() const { return passed_ + pending_.size(); }
   LaneTimes& times() { return times_; }
+  // Of the last marker.
+  cudaError_t status() const { return status_; }
 
  private:
   enum class Kind : std::uint8_t { idle, busy, stalled };
@@ -44,6 +46,7 @@ class LaneClock {
   std::deque<Marker> pending_;
   std::optional<Marker> last_passed_;
   std::uint64_t passed_ = 0;
+  cudaError_t status_ = cudaSuccess;
   LaneTimes times_;
 };
 

@@ -1,6 +1,9 @@
 #include "gpu/nccl_communicator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_status.h"
@@ -15,6 +18,28 @@ DeviceBytes allocate(Bytes bytes) {
   void* memory = nullptr;
   check_cuda(cudaMalloc(&memory, bytes), fmt::format("allocate {} to sum over ranks", format_bytes(bytes)));
   return DeviceBytes(memory);
+}
+
+// NCCL wants a device for each rank; launchers that show each rank one device may show two the same.
+void require_own_devices(Communicator& control, Device& device) {
+  struct Place {
+    char host[64], bus[32];
+    bool operator==(const Place& other) const { return std::memcmp(this, &other, sizeof(Place)) == 0; }
+  };
+  Place own{};
+  ::gethostname(own.host, sizeof own.host - 1);
+  int index = 0;
+  check_cuda(cudaGetDevice(&index), "ask for the device");
+  check_cuda(cudaDeviceGetPCIBusId(own.bus, sizeof own.bus, index), "ask for the device's place on the bus");
+  const std::vector<Place> all = gather_from_ranks(own, control, device, "devices of the ranks");
+  for (std::size_t a = 0; a < all.size(); ++a)
+    if (const auto b = std::find(all.begin() + static_cast<std::ptrdiff_t>(a) + 1, all.end(), all[a]);
+        b != all.end())
+      throw UsageError(
+          fmt::format("ranks {} and {} would use the same device ({} of {}): start one rank a device, or let "
+                      "the launcher "
+                      "give each rank its own.",
+                      a, b - all.begin(), all[a].bus, all[a].host));
 }
 
 }  // namespace
@@ -35,9 +60,10 @@ NcclCommunicator::NcclCommunicator(Device& device, std::unique_ptr<Communicator>
 
 // Rank 0 makes the id by which NCCL's ranks find each other.
 void NcclCommunicator::start() {
+  const Bytes before = control_->counters().control_bytes;
+  require_own_devices(*control_, device_);
   ncclUniqueId id{};
   if (rank_ == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-  const Bytes before = control_->counters().control_bytes;
   control_->broadcast(&id, sizeof id, 0, Traffic::control, "id of NCCL");
   finish_lane();
   start_bytes_ = control_->counters().control_bytes - before;

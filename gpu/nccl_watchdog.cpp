@@ -49,7 +49,9 @@ void NcclWatchdog::ends() {
   call_.reset();
 }
 
+// A part of it may be under way: it is watched as if all of it were, or unwinding could wait for ever.
 void NcclWatchdog::fails() {
+  if (call_->start) return ends();
   const std::lock_guard lock(mutex_);
   call_.reset();
 }

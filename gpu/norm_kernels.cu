@@ -10,7 +10,6 @@
 namespace headrace {
 namespace {
 
-constexpr float layer_norm_epsilon = 1e-5f;  // of src/model too
 constexpr int block_threads = 256;
 constexpr int block_warps = block_threads / 32;
 // Up to here the rows of all warps of a multiprocessor stay in its first cache between the passes over them.

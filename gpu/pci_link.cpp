@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <fstream>
 
 namespace headrace {
@@ -35,8 +36,13 @@ PciLink pci_link_of(const std::string& bus_id, const std::string& root) {
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
   const std::string folder = root + "/sys/bus/pci/devices/" + lower + "/";
   // The speed that it trains to under load: idle devices lower theirs.
-  const double transfers = first_number(folder + "max_link_speed") * 1e9;  // "32.0 GT/s PCIe"
+  double transfers = first_number(folder + "max_link_speed") * 1e9;  // "32.0 GT/s PCIe"
   const double lanes = first_number(folder + "current_link_width");
+  // The port above may be older than the device.
+  std::error_code unknown;
+  const std::filesystem::path port = std::filesystem::canonical(folder, unknown).parent_path();
+  if (const double above = first_number((port / "max_link_speed").string()) * 1e9; !unknown && above > 0)
+    transfers = std::min(transfers, above);
   for (const Generation& generation : generations)
     if (generation.transfers_per_second == transfers && lanes > 0)
       return {fmt::format("PCIe {} x{:g}", generation.name, lanes),

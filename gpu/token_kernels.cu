@@ -39,6 +39,7 @@ __global__ void check_tokens_kernel(TokenCheckPointers check) {
   const std::int64_t where = index_of(check.tokens, check.first_row + row, ahead);
   check.fault->where = where;
   check.fault->value = check.tokens.ids[where];
+  __threadfence_system();  // the host looks at the code first
   check.fault->code = KernelFault::token_outside_vocabulary;
 }
 

@@ -31,6 +31,9 @@ Matrix row_range(const Matrix& whole, std::int64_t first, std::int64_t rows);
 
 enum class Transpose : std::uint8_t { none, a, b };
 
+// Added to the variance before its root.
+inline constexpr float layer_norm_epsilon = 1e-5f;
+
 struct LayerNormArguments {
   Matrix x;                    // contiguous, as all of these
   std::byte* delta = nullptr;  // when given, sum = x + delta and the sum is normalised

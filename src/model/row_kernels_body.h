@@ -4,13 +4,12 @@
 #include <cmath>
 #include <cstdint>
 
+#include "headrace/ops.h"
 #include "src/model/row_kernels.h"
 #include "src/model/vector_math.h"
 
 namespace headrace {
 namespace {
-
-inline constexpr float layer_norm_epsilon = 1e-5f;
 
 // ---- layer norm
 

@@ -28,11 +28,29 @@ class LanesDrain {
   Device& device_;
 };
 
+// Host memory that is fast to copy during its life.
+class PinnedRange {
+ public:
+  PinnedRange(Device& device, std::span<std::byte> memory) : device_(device), memory_(memory) {
+    device_.pin(memory_);
+  }
+  ~PinnedRange() { device_.unpin(memory_); }
+  PinnedRange(const PinnedRange&) = delete;
+  PinnedRange& operator=(const PinnedRange&) = delete;
+
+ private:
+  Device& device_;
+  std::span<std::byte> memory_;
+};
+
 // One optimizer step: forward and backward of every micro-batch, update, commit.
 class StepRunner {
  public:
   explicit StepRunner(Session& session)
-      : session_(session), losses_(session.options.batch.accumulation), drain_(*session.backends.device) {}
+      : session_(session),
+        losses_(session.options.batch.accumulation),
+        pinned_(*session.backends.device, std::as_writable_bytes(std::span(losses_))),
+        drain_(*session.backends.device) {}
   StepMetrics run(const StopSignals& signals);
 
  private:
@@ -42,7 +60,8 @@ class StepRunner {
   Session& session_;
   std::vector<std::vector<std::int32_t>> tokens_;  // alive until the lanes are idle
   std::vector<float> losses_;
-  LanesDrain drain_;  // the first to be destroyed
+  PinnedRange pinned_;  // the losses arrive by themselves, not through a function in the lane
+  LanesDrain drain_;    // the first to be destroyed
 };
 
 void StepRunner::forward_backward(std::uint64_t micro_batch) {

@@ -2,15 +2,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpu/cuda_device.h"
 #include "gpu/elementwise_kernels.h"
 #include "headrace/errors.h"
 #include "support/cuda_emulation/options.h"
+#include "support/cuda_emulation/stream.h"
 
 namespace headrace {
 namespace {
@@ -75,6 +79,12 @@ TEST(CudaDeviceChoice, a_machine_without_a_device_says_what_to_do) {
   options().devices = 8;
 }
 
+TEST(CudaDeviceChoice, a_launcher_may_show_each_rank_one_device) {
+  options().devices = 1;
+  EXPECT_NO_THROW(make_cuda_device({.memory_bytes = memory_bytes, .local_rank = 3, .local_size = 4}));
+  options().devices = 8;
+}
+
 TEST(CudaDeviceChoice, more_ranks_than_devices_are_refused) {
   options().devices = 2;
   EXPECT_NO_THROW(make_cuda_device({.memory_bytes = memory_bytes, .local_rank = 1, .local_size = 2}));
@@ -134,6 +144,43 @@ TEST(CudaDeviceFailureDeathTest,
       },
       AllOf(HasSubstr("illegal memory access"), HasSubstr("compute: add"),
             HasSubstr("HEADRACE_CUDA_SYNCHRONOUS"), Not(HasSubstr("download"))));
+}
+
+// The event of a failed device cannot be recorded: an empty one would count as reached.
+TEST(CudaDeviceFailureDeathTest,
+     a_fault_that_is_seen_first_as_an_event_is_recorded_is_thrown_by_the_wait_for_it) {
+  expect_message(
+      [] {
+        const auto device = make_device();
+        options().faults["kernel"] = 1;
+        launch_sum(*device);
+        while (!cuda_emulation::device_has_failed()) {
+        }
+        device->host_wait(device->record(Lane::download));
+      },
+      AllOf(HasSubstr("illegal memory access"), HasSubstr("compute: add")));
+}
+
+TEST(CudaDeviceFailureDeathTest, a_host_function_that_runs_is_waited_for_before_its_memory_goes) {
+  expect_message(
+      [] {
+        std::atomic<bool> running{false}, ended{false};
+        {
+          auto device = make_device();
+          device->enqueue(Lane::communicate, "slow", [&] {
+            running = true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            ended = true;
+          });
+          while (!running) {
+          }
+          options().faults["kernel"] = 1;
+          launch_sum(*device);
+          message_of([&] { device->host_wait(device->record(Lane::compute)); });
+        }
+        throw Error(ended ? "ended" : "went while it ran");
+      },
+      testing::Eq("ended"));
 }
 
 TEST(CudaDeviceFailureDeathTest, synchronous_lanes_name_the_operation_itself) {

@@ -20,7 +20,7 @@ class NeedsDevice : public testing::Environment {
           {.memory_bytes = 4096, .local_rank = launch.local_rank, .local_size = launch.local_size});
     } catch (const UsageError& error) {
       // The mark by which ctest knows a skipped test; an environment's own skip does not print it.
-      std::cout << "[  SKIPPED ] " << error.what() << std::endl;
+      std::cout << "[  SKIPPED ] no device for each rank: " << error.what() << std::endl;
       GTEST_SKIP() << error.what();
     }
   }

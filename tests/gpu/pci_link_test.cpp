@@ -35,6 +35,17 @@ TEST_F(PciLinkTest, old_generations_lose_a_fifth_to_their_code) {
   EXPECT_DOUBLE_EQ(pci_link_of("0000:3b:00.0", root.string()).bytes_per_second, 2e9);
 }
 
+TEST_F(PciLinkTest, an_older_port_above_the_device_sets_the_rate) {
+  const auto port = root / "sys/devices/pci0000:3a/0000:3a:00.0";
+  std::filesystem::create_directories(port / "0000:3b:00.0");
+  std::filesystem::remove(folder);
+  std::filesystem::create_directory_symlink(port / "0000:3b:00.0", folder);
+  std::ofstream(port / "max_link_speed") << "16.0 GT/s PCIe";
+  write("max_link_speed", "32.0 GT/s PCIe");
+  write("current_link_width", "16");
+  EXPECT_EQ(pci_link_of("0000:3b:00.0", root.string()).name, "PCIe 4.0 x16");
+}
+
 TEST_F(PciLinkTest, what_the_kernel_does_not_say_is_unknown) {
   EXPECT_EQ(pci_link_of("0000:3b:00.0", root.string()).name, "");
   write("max_link_speed", "Unknown\n");

@@ -48,6 +48,10 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
                                          source >= 0 && source / width == lane / width ? source : lane);
 }
 
+inline void __threadfence_system() {
+  asm volatile("mfence" ::: "memory");
+}
+
 template <class T>
 T __ldg(const T* at) {
   return *at;
