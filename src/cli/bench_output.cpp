@@ -66,7 +66,11 @@ std::string row(const Columns& columns, std::string_view name, std::string_view 
 }  // namespace
 
 BenchMachine bench_machine(const DeviceInfo& device, int ranks) {
-  return {.device = device.name, .link = device.link, .copy_engines = device.copy_engines, .ranks = ranks};
+  return {.device = device.name,
+          .link = device.link,
+          .near = device.near,
+          .copy_engines = device.copy_engines,
+          .ranks = ranks};
 }
 
 Json to_json(std::string_view benchmark, const BenchReport& report, const BenchMachine& machine) {
@@ -88,6 +92,7 @@ Json to_json(std::string_view benchmark, const BenchReport& report, const BenchM
             {"cpus", available_cpus()},
             {"device", machine.device},
             {"link", machine.link},
+            {"near", machine.near},
             {"copy_engines", machine.copy_engines},
             {"ranks", machine.ranks}}},
           {"results", results}};
@@ -95,10 +100,10 @@ Json to_json(std::string_view benchmark, const BenchReport& report, const BenchM
 
 std::string to_text(const BenchReport& report, const BenchMachine& machine) {
   const Columns columns = columns_of(report);
-  std::string text =
-      fmt::format("device {}, link to the host: {}, {} copy engine{}; {} rank{}\nceiling: {}\n",
-                  machine.device, machine.link, machine.copy_engines, machine.copy_engines == 1 ? "" : "s",
-                  machine.ranks, machine.ranks == 1 ? "" : "s", report.ceiling);
+  std::string text = fmt::format(
+      "device {}{}, link to the host: {}, {} copy engine{}; {} rank{}\nceiling: {}\n", machine.device,
+      machine.near.empty() ? "" : " near " + machine.near, machine.link, machine.copy_engines,
+      machine.copy_engines == 1 ? "" : "s", machine.ranks, machine.ranks == 1 ? "" : "s", report.ceiling);
   for (const std::string& note : report.notes) text += note + '\n';
   text += '\n' + row(columns, "case", "time", "algbw GB/s", columns.algorithm ? "busbw GB/s" : "GB/s",
                      "ceiling", "ratio");

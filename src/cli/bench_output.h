@@ -11,6 +11,7 @@ namespace headrace::cli {
 
 struct BenchMachine {
   std::string device, link;  // link: between host and device
+  std::string near = {};     // cores and drives of the device's NUMA node
   int copy_engines = 0;
   int ranks = 1;
 };

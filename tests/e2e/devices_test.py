@@ -1,0 +1,42 @@
+"""A run on CUDA devices learns what the same run on the CPU device learns: equal losses within the rounding of fp32 sums.
+
+usage: devices_test.py PROGRAM (for the jobs' device) CPU-PROGRAM
+"""
+import pathlib
+import sys
+
+import headrace_job
+import job_test
+
+
+class Devices(job_test.JobTest):
+    cpu_program = None
+
+    def losses(self, program, name, **options):
+        device, headrace_job.DEVICE = headrace_job.DEVICE, "cpu" if program == self.cpu_program else headrace_job.DEVICE
+        try:
+            outcome = headrace_job.train(program, self.options(dtype="fp32", steps=8, batch_size=4, swap_path=None, stage=2,
+                                                               offload_optimizer="cpu", learning_rate=1e-3, **options),
+                                         self.folder / name)
+        finally:
+            headrace_job.DEVICE = device
+        self.assert_status(0, outcome)
+        self.assertEqual(8, len(outcome.steps))
+        return [step["loss"] for step in outcome.steps]
+
+    def check(self, **options):
+        on_cpu = self.losses(self.cpu_program, f"cpu-{len(options)}", **options)
+        self.assertNotAlmostEqual(on_cpu[0], on_cpu[-1], places=2)  # something was learned
+        for step, (expected, loss) in enumerate(zip(on_cpu, self.losses(self.program, f"cuda-{len(options)}", **options))):
+            self.assertLess(abs(loss - expected) / expected, 1e-5, f"step {step + 1} {options}")
+
+    def test_losses_on_both_devices_agree(self):
+        self.check()
+
+    def test_losses_with_recomputation_and_accumulation_agree(self):
+        self.check(recompute=True, accumulation=2)
+
+
+if __name__ == "__main__":
+    Devices.cpu_program = pathlib.Path(sys.argv.pop(2)).resolve()
+    job_test.main()
