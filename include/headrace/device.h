@@ -4,8 +4,8 @@
 // Threads: one owner thread calls everything except where said. Nothing blocks except host_wait and
 // synchronize. Work enqueued on one lane runs in order; different lanes are ordered by events alone. Memory
 // named in a call must stay valid until the lane has passed it. An error stops the work of all lanes (what
-// follows would use data never made), while events still fire; it is thrown, with lane and operation named,
-// by every later host_wait and synchronize.
+// follows would use data never made; copies and kernels that CUDA has been given already still run), while
+// events still fire; it is thrown, with lane and operation named, by every later host_wait and synchronize.
 #pragma once
 
 #include <array>
