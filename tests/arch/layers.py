@@ -51,7 +51,9 @@ BACKEND_MAKERS = re.compile(
     r"\bmake_(cpu_device|cuda_device|cpu_kernels|cuda_kernels|cpu_ops|cuda_ops|(single|mpi|nccl)_communicator)\b")
 BACKEND_REGISTRY = "src/train/backends.cpp"
 BACKEND_HOMES = {"device", "gpu", "comm", "model"}
-CUDA_NAMES = re.compile(r"^\s*#\s*if.*\b\w*(CUDA|NCCL)\w*|\b(cuda|nccl|cublas)[A-Z]\w*|\b__(global|device|host)__\b")
+CUDA_NAMES = re.compile(r"^\s*#\s*if.*\b\w*(CUDA|NCCL)\w*|\b(cuda|nccl|cublas)[A-Z]\w*|\b__(global|device|host|shared)__\b"
+                        r"|\b(CUDA_R|CUBLAS)_\w+|\b__nv_bfloat16\b|\bthreadIdx\b")
+CUDA_HEADERS = next(pattern for pattern, homes in LIBRARY_HOMES.items() if "cuda" in pattern)
 # Beside gpu/: the emulation of CUDA, its tests, and those of gpu/.
 CUDA_TEST_FOLDERS = ("tests/support/cuda_emulation/", "tests/unit/cuda_emulation/", "tests/gpu/")
 NOT_MODULES = ("tests", "perf", "python_bindings")  # folders whose files only the rule on CUDA's names holds
@@ -145,7 +147,10 @@ def cuda_name_errors(root):
             if path.suffix not in {".h", ".cpp", ".c", ".cu", ".cuh"} or relative.startswith(CUDA_TEST_FOLDERS):
                 continue
             for number, line in enumerate(path.read_text().splitlines(), start=1):
-                if name := CUDA_NAMES.search(line):
+                include = INCLUDE.match(line)
+                if include and re.fullmatch(CUDA_HEADERS, include.group(2)):
+                    yield f"{relative}:{number}: '{include.group(2)}' is a header of CUDA or NCCL outside gpu/ and the emulation"
+                elif name := CUDA_NAMES.search(line):
                     yield f"{relative}:{number}: '{name.group(0).strip()}' is a name of CUDA or NCCL outside gpu/ and the emulation"
 
 

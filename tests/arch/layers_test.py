@@ -119,6 +119,10 @@ class PlantedViolationTest(unittest.TestCase):
     def test_cuda_name_in_other_tests_is_refused(self):
         self.assert_refused("tests/engine/a.cpp", "  cudaMalloc(&p, 1);", "emulation")
         self.assert_refused("perf/link/a.cpp", "ncclComm_t comm; ncclAllGather(x);", "emulation")
+        for line in ("#include <cuda_bf16.h>", "#include <nccl.h>", "#include <cublasLt.h>", '#include "cuda_runtime.h"',
+                     "auto type = CUDA_R_16BF;", "CUBLAS_COMPUTE_32F", "__nv_bfloat16 x;", "i = threadIdx.x;", "__shared__ float x[1];"):
+            self.assert_refused("tests/engine/a.cpp", line, "emulation")
+        self.assert_allowed("tests/gpu/a_test.cpp", "#include <cuda_bf16.h>")
         self.assert_allowed("tests/support/cuda_emulation/a.cpp", "cudaError_t cudaMalloc(void** p, size_t n) {")
         self.assert_allowed("tests/gpu/a_test.cpp", "  cudaMalloc(&p, 1);")
 

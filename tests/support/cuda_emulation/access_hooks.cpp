@@ -1,6 +1,7 @@
 // The calls that the compiler puts before each load and store of instrumented code (-fsanitize=thread): in
 // the place of the thread sanitizer stands the emulation.
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "support/cuda_emulation/accesses.h"
@@ -91,4 +92,26 @@ void __tsan_atomic_thread_fence(int) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 void __tsan_atomic_signal_fence(int) {}
+
+#if !defined(HEADRACE_UNWATCHED)
+// Calls, and what the compiler makes calls of, are loads and stores too: the linker sends them here
+// (--wrap, CMakeLists.txt).
+void* __real_memcpy(void* to, const void* from, std::size_t bytes);
+void* __real_memmove(void* to, const void* from, std::size_t bytes);
+void* __real_memset(void* to, int value, std::size_t bytes);
+void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
+  note_access(from, bytes, false);
+  note_access(to, bytes, true);
+  return __real_memcpy(to, from, bytes);
+}
+void* __wrap_memmove(void* to, const void* from, std::size_t bytes) {
+  note_access(from, bytes, false);
+  note_access(to, bytes, true);
+  return __real_memmove(to, from, bytes);
+}
+void* __wrap_memset(void* to, int value, std::size_t bytes) {
+  note_access(to, bytes, true);
+  return __real_memset(to, value, bytes);
+}
+#endif
 }

@@ -10,17 +10,33 @@
 namespace cuda_emulation {
 namespace {
 
-[[noreturn]] void report(const MemoryRange& range, std::size_t granule, bool write, const Moment& moment,
-                         const Shadow::Conflict& conflict) {
+[[noreturn]] void report(const MemoryRange& range, std::size_t granule, const char* verb,
+                         const Moment& moment, const Shadow::Conflict& conflict) {
   const std::uintptr_t start = range.alias / granule_bytes * granule_bytes + granule * granule_bytes;
   const std::size_t offset = start > range.alias ? start - range.alias : 0;
   violation(fmt::format("\"{}\" of {} {} {}, which {} has {}: no event or wait orders the two", moment.name,
-                        actor_name(moment.actor), write ? "writes" : "reads",
+                        actor_name(moment.actor), verb,
                         describe(range, offset, std::min(granule_bytes, range.bytes - offset)),
                         last_work_of(conflict.actor), conflict.written ? "written" : "read"));
 }
 
+const char* verb_of(bool write) {
+  return write ? "writes" : "reads";
+}
+
 }  // namespace
+
+void refuse_freed(std::uintptr_t address) {
+  if (const MemoryRange* range = freed_range_of(address))
+    violation(fmt::format("\"{}\": use after free of device allocation {}", running_work(), range->serial));
+}
+
+void note_freeing(const MemoryRange& range) {
+  const Moment& moment = host_moment();
+  for (const std::size_t granule : range.shadow.touched())
+    if (const auto conflict = range.shadow.access(granule, true, moment))
+      report(range, granule, "frees", moment, *conflict);
+}
 
 std::string describe(const MemoryRange& range, std::size_t offset, std::size_t bytes) {
   return fmt::format("{} {}, bytes {} to {} of {}",
@@ -38,7 +54,9 @@ Accesses::Touched* Accesses::find(std::uintptr_t alias, std::size_t bytes) {
       violation(fmt::format("\"{}\" touches {} bytes at {:+} of {}", running_work(), bytes,
                             static_cast<std::ptrdiff_t>(alias - near->alias),
                             describe(*near, 0, near->bytes)));
-    place_of_no_concern(alias) = alias / page_bytes;
+    refuse_freed(alias);
+    const std::uintptr_t page = alias / page_bytes;
+    if (!any_range_in(page * page_bytes, (page + 1) * page_bytes)) place_of_no_concern(alias) = page;
     return nullptr;
   }
   for (Touched& each : touched_)
@@ -72,13 +90,16 @@ void Accesses::note(std::uintptr_t alias, std::size_t bytes, bool write) {
 
 void Accesses::finish(const Moment& moment) {
   for (Touched& each : touched_) {
+    if (!each.words.empty() && each.range->shadow.released())
+      violation(fmt::format("\"{}\" uses {}, which is freed meanwhile", moment.name,
+                            describe(*each.range, 0, each.range->bytes)));
     for (const std::uint32_t word : each.words) {
       for (const bool write : {false, true}) {
         std::uint64_t bits = (write ? each.written : each.read)[word];
         for (; bits != 0; bits &= bits - 1) {
           const std::size_t granule = word * 64ul + static_cast<std::size_t>(__builtin_ctzll(bits));
           if (const auto conflict = each.range->shadow.access(granule, write, moment))
-            report(*each.range, granule, write, moment, *conflict);
+            report(*each.range, granule, verb_of(write), moment, *conflict);
         }
         (write ? each.written : each.read)[word] = 0;
       }
@@ -99,7 +120,7 @@ void note_host_access(std::uintptr_t address, std::size_t bytes, bool write) {
   const std::size_t last = range->granule_of(std::min(address + bytes, range->base + range->bytes) - 1);
   for (std::size_t granule = range->granule_of(address); granule <= last; ++granule)
     if (const auto conflict = range->shadow.access(granule, write, moment))
-      report(*range, granule, write, moment, *conflict);
+      report(*range, granule, verb_of(write), moment, *conflict);
 }
 
 }  // namespace cuda_emulation

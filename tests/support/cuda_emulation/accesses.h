@@ -43,6 +43,11 @@ class Accesses {
 // The accesses of the work that this thread runs; null on host threads.
 inline constinit thread_local Accesses* running_accesses = nullptr;
 
+// The host frees or unregisters the range: what still uses it must be ordered before, as before a write.
+void note_freeing(const MemoryRange& range);
+// A violation when the address is of device memory that was freed.
+void refuse_freed(std::uintptr_t address);
+
 void note_host_access(std::uintptr_t address, std::size_t bytes, bool write);
 
 // The linker may have taken the instrumented copy of a template that the emulation uses too: its accesses are

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "support/cuda_emulation/fiber.h"
@@ -59,7 +60,8 @@ class SharedMemory {
 class BlockScheduler {
  public:
   explicit BlockScheduler(Block& block) : block_(block) {}
-  void run(const char* kernel, std::size_t shared_bytes, const std::function<void()>& thread);
+  void run(const char* kernel, std::size_t shared_bytes, std::uint64_t seed,
+           const std::function<void()>& thread);
 
   // Called by the running thread: it goes on when the others have arrived.
   void wait(State state) {
@@ -84,6 +86,7 @@ class BlockScheduler {
   bool release_block();
   void resume(int thread);
   void take_order();
+  bool coin() { return (random_() >> 16 & 1u) != 0; }
   [[noreturn]] void report_deadlock() const;
   int warps() const { return (count_ + warp_lanes - 1) / warp_lanes; }
   void enter(int thread) {
@@ -95,17 +98,19 @@ class BlockScheduler {
   const char* kernel_ = "";
   const std::function<void()>* thread_ = nullptr;
   int count_ = 0, left_ = 0;
-  int next_ = 0, end_ = 0;  // threads that a fiber may start
+  int next_ = 0, end_ = 0, step_ = 1;  // threads that a fiber may start
   Thread threads_[most_threads];
   std::vector<int> warp_order_ = {};
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> free_fibers_;
   Fiber* current_fiber_ = nullptr;
   SharedMemory shared_;
-  std::minstd_rand random_{1};
+  std::minstd_rand random_;
 };
 
-void BlockScheduler::run(const char* kernel, std::size_t shared_bytes, const std::function<void()>& thread) {
+void BlockScheduler::run(const char* kernel, std::size_t shared_bytes, std::uint64_t seed,
+                         const std::function<void()>& thread) {
+  random_.seed(static_cast<unsigned>(seed % 2147483647));
   kernel_ = kernel;
   thread_ = &thread;
   const dim3 size = block_.dimensions;
@@ -141,9 +146,12 @@ void BlockScheduler::take_order() {
 }
 
 void BlockScheduler::start_warp(int warp) {
-  next_ = warp * warp_lanes;
-  end_ = std::min(next_ + warp_lanes, count_);
-  while (next_ < end_) {
+  const int first = warp * warp_lanes, end = std::min(first + warp_lanes, count_);
+  const bool descending = coin();
+  next_ = descending ? end - 1 : first;
+  end_ = descending ? first - 1 : end;
+  step_ = descending ? -1 : 1;
+  while (next_ != end_) {
     if (free_fibers_.empty()) {
       fibers_.push_back(std::make_unique<Fiber>(fiber_main, this));
       free_fibers_.push_back(fibers_.back().get());
@@ -159,8 +167,8 @@ void BlockScheduler::start_warp(int warp) {
 void BlockScheduler::run_threads() {
   for (;;) {
     Fiber* const self = current_fiber_;
-    while (next_ < end_) {
-      const int thread = next_++;
+    while (next_ != end_) {
+      const int thread = std::exchange(next_, next_ + step_);
       threads_[thread].state = State::running;
       enter(thread);
       (*thread_)();
@@ -210,8 +218,10 @@ bool BlockScheduler::release_warp(int warp) {
   for (int i = 0; i < ready_count; ++i) {  // before any of them goes on and brings its next value
     Thread& thread = threads_[ready[i]];
     const int source = first + thread.source_lane;
-    thread.received = source < count_ ? threads_[source].value : 0;
+    // What a lane that a partial warp lacks delivers is no value to rely on.
+    thread.received = source < count_ ? threads_[source].value : ~std::uint64_t{0};
   }
+  if (coin()) std::reverse(ready, ready + ready_count);
   for (int i = 0; i < ready_count; ++i) resume(ready[i]);
   return ready_count > 0;
 }
@@ -226,8 +236,11 @@ bool BlockScheduler::release_block() {
     released[static_cast<std::size_t>(t)] = threads_[t].state == State::at_block_barrier;
   // One warp after the other runs as far as it can: a barrier that is missing then shows.
   for (const int warp : warp_order_) {
-    for (int t = warp * warp_lanes; t < std::min((warp + 1) * warp_lanes, count_); ++t)
-      if (released[static_cast<std::size_t>(t)]) resume(t);
+    const int first = warp * warp_lanes, end = std::min(first + warp_lanes, count_);
+    const bool descending = coin();
+    for (int i = first; i < end; ++i)
+      if (const int t = descending ? first + end - 1 - i : i; released[static_cast<std::size_t>(t)])
+        resume(t);
     run_warp(warp);
   }
   return true;
@@ -255,12 +268,12 @@ Block::Block() : scheduler_(std::make_unique<BlockScheduler>(*this)) {}
 Block::~Block() = default;
 
 void Block::run(const char* kernel, dim3 grid_in, dim3 dimensions_in, uint3 at, std::size_t shared_bytes,
-                const std::function<void()>& thread) {
+                std::uint64_t seed, const std::function<void()>& thread) {
   grid = grid_in;
   dimensions = dimensions_in;
   index = at;
   running_block = this;
-  scheduler_->run(kernel, shared_bytes, thread);
+  scheduler_->run(kernel, shared_bytes, seed, thread);
 }
 
 void Block::wait_for_block() {

@@ -2,7 +2,8 @@
 //
 // A fiber runs one thread of the block after another until one of them waits (barrier, shuffle): only then
 // does the next fiber start, so that kernels without barriers never switch. Warps start and go on in random
-// order. Violations: a barrier that some threads of a block never reach, a warp barrier or shuffle whose mask
+// order, their lanes from either end. A thread that has left counts as arrived at its block's barriers, as on
+// hardware since Volta. Violations: threads that wait for each other, a warp barrier or shuffle whose mask
 // names a lane that has left or waits elsewhere, a shuffle from a lane outside its mask.
 #pragma once
 
@@ -41,9 +42,10 @@ class Block {
     return value;
   }
 
-  // Runs `thread` once for every thread of block `at` of a grid. `kernel` names it in violations.
+  // Runs `thread` once for every thread of block `at` of a grid, in an order that `seed` gives. `kernel`
+  // names it in violations.
   void run(const char* kernel, dim3 grid_in, dim3 dimensions_in, uint3 at, std::size_t shared_bytes,
-           const std::function<void()>& thread);
+           std::uint64_t seed, const std::function<void()>& thread);
   void* dynamic_shared() const { return shared_; }
 
  private:

@@ -28,24 +28,36 @@ std::size_t whole_pages(std::size_t bytes) {
 // end, since a reader may still hold them (there are few: one a registration).
 struct Table {
   std::vector<const MemoryRange*> by_base, by_alias;
+  std::vector<const MemoryRange*> freed;  // of the device: their addresses come back to no one
 };
+
+// Read by every watched access, also those of the registry's own making.
+constinit std::atomic<const Table*> newest{nullptr};
 
 struct Registry {
   std::mutex mutex;
   std::map<std::uintptr_t, std::unique_ptr<MemoryRange>> ranges;
   std::vector<std::unique_ptr<MemoryRange>> freed;
   std::vector<std::unique_ptr<Table>> tables;
-  std::atomic<const Table*> newest{nullptr};
   std::size_t device_bytes = 0;
 
   void publish() {
     auto table = std::make_unique<Table>();
     for (const auto& [base, range] : ranges) table->by_base.push_back(range.get());
+    for (const auto& range : freed)
+      if (range->device) table->freed.push_back(range.get());
     table->by_alias = table->by_base;
     std::sort(table->by_alias.begin(), table->by_alias.end(),
               [](const MemoryRange* a, const MemoryRange* b) { return a->alias < b->alias; });
     newest.store(table.get(), std::memory_order_release);
     tables.push_back(std::move(table));
+  }
+  void retire(decltype(ranges)::iterator found) {
+    MemoryRange& range = *found->second;
+    freed.push_back(std::move(found->second));
+    ranges.erase(found);
+    publish();
+    range.shadow.release();
   }
 };
 
@@ -67,6 +79,15 @@ void* map_pages(std::size_t bytes, int protection) {
   void* at = ::mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) violation(fmt::format("cannot map {} bytes for the emulated device", bytes));
   return at;
+}
+
+// Both ends alone: the whole of a large arena, of which a test uses little, would take the machine's memory.
+void poison(std::byte* memory, std::size_t bytes) {
+  constexpr std::size_t each_end = std::size_t{24} << 20;
+  constexpr int pattern = 0xcb;
+  const std::size_t head = std::min(bytes, each_end), tail = std::min(bytes - head, each_end);
+  std::memset(memory, pattern, head);
+  std::memset(memory + bytes - tail, pattern, tail);
 }
 
 std::uintptr_t address_of(const void* pointer) {
@@ -92,7 +113,7 @@ void* allocate_device(std::size_t bytes) {
   const auto alias_pages = address_of(map_pages(pages + 2 * page_bytes, PROT_NONE)) + page_bytes;
   ::mprotect(reinterpret_cast<void*>(alias_pages), pages, PROT_READ | PROT_WRITE);
   // What a program finds in fresh device memory is not zero.
-  if (options().poison_device_memory) std::memset(reinterpret_cast<void*>(alias_pages), 0xcb, pages);
+  if (options().poison_device_memory) poison(reinterpret_cast<std::byte*>(alias_pages), pages);
   all.ranges.emplace(base, std::make_unique<MemoryRange>(base, alias_pages + slack, bytes, true));
   all.device_bytes += bytes;
   all.publish();
@@ -114,9 +135,7 @@ bool free_device(void* base) {
   ::mmap(reinterpret_cast<void*>(first_page(range.alias)), pages, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   all.device_bytes -= range.bytes;
-  all.freed.push_back(std::move(found->second));
-  all.ranges.erase(found);
-  all.publish();
+  all.retire(found);
   return true;
 }
 
@@ -136,9 +155,7 @@ bool unregister_host(void* base) {
   const std::lock_guard lock(all.mutex);
   const auto found = all.ranges.find(address_of(base));
   if (found == all.ranges.end() || found->second->device) return false;
-  all.freed.push_back(std::move(found->second));
-  all.ranges.erase(found);
-  all.publish();
+  all.retire(found);
   return true;
 }
 
@@ -148,22 +165,38 @@ std::size_t device_bytes_in_use() {
 }
 
 const MemoryRange* range_of(std::uintptr_t address) {
-  const Table* table = registry().newest.load(std::memory_order_acquire);
+  const Table* table = newest.load(std::memory_order_acquire);
   if (table == nullptr) return nullptr;
   const auto* range = last_not_above(table->by_base, address, [](const MemoryRange* r) { return r->base; });
   return range != nullptr && range->holds(address) ? range : nullptr;
 }
 
 const MemoryRange* range_of_alias(std::uintptr_t alias_address) {
-  const Table* table = registry().newest.load(std::memory_order_acquire);
+  const Table* table = newest.load(std::memory_order_acquire);
   if (table == nullptr) return nullptr;
   const auto* range =
       last_not_above(table->by_alias, alias_address, [](const MemoryRange* r) { return r->alias; });
   return range != nullptr && range->alias_holds(alias_address) ? range : nullptr;
 }
 
+const MemoryRange* freed_range_of(std::uintptr_t address) {
+  const Table* table = newest.load(std::memory_order_acquire);
+  if (table == nullptr) return nullptr;
+  for (const MemoryRange* range : table->freed)
+    if (range->holds(address) || range->alias_holds(address)) return range;
+  return nullptr;
+}
+
+bool any_range_in(std::uintptr_t alias_first, std::uintptr_t alias_end) {
+  const Table* table = newest.load(std::memory_order_acquire);
+  if (table == nullptr) return false;
+  const auto* range =
+      last_not_above(table->by_alias, alias_end - 1, [](const MemoryRange* r) { return r->alias; });
+  return range != nullptr && range->alias + range->bytes > alias_first;
+}
+
 const MemoryRange* range_near_alias(std::uintptr_t alias_address) {
-  const Table* table = registry().newest.load(std::memory_order_acquire);
+  const Table* table = newest.load(std::memory_order_acquire);
   if (table == nullptr) return nullptr;
   for (const MemoryRange* range : table->by_alias) {
     if (!range->device) continue;

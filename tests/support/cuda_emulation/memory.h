@@ -41,6 +41,9 @@ std::size_t device_bytes_in_use();
 // Safe from any thread, without locks; a range found stays valid until it is freed.
 const MemoryRange* range_of(std::uintptr_t address);              // by the program's address
 const MemoryRange* range_of_alias(std::uintptr_t alias_address);  // by the alias
+// The device allocation that held the address, by either name, before it was freed.
+const MemoryRange* freed_range_of(std::uintptr_t address);
+bool any_range_in(std::uintptr_t alias_first, std::uintptr_t alias_end);
 // The device allocation on whose pages, or on the forbidden ones around them, the address lies.
 const MemoryRange* range_near_alias(std::uintptr_t alias_address);
 

@@ -34,6 +34,13 @@ class Requests {
       check(MPI_Isend(piece, count, MPI_BYTE, to, tag, MPI_COMM_WORLD, add()));
     });
   }
+  // Complete when the other side receives it, however small: NCCL buffers nothing that a program may count
+  // on.
+  void send_unbuffered(const void* data, std::size_t bytes, int to, int tag) {
+    each_piece(static_cast<const std::byte*>(data), bytes, [&](const std::byte* piece, int count) {
+      check(MPI_Issend(piece, count, MPI_BYTE, to, tag, MPI_COMM_WORLD, add()));
+    });
+  }
   void receive(void* data, std::size_t bytes, int from, int tag) {
     each_piece(static_cast<std::byte*>(data), bytes, [&](std::byte* piece, int count) {
       check(MPI_Irecv(piece, count, MPI_BYTE, from, tag, MPI_COMM_WORLD, add()));
@@ -132,7 +139,7 @@ void run_transfers(const NcclRanks& ranks, std::span<const Transfer> transfers,
   Requests data;
   for (const Transfer& each : transfers) {
     if (each.direction == Transfer::Direction::send)
-      data.send(each.data, each.announcement.bytes, process(each), 2 * ranks.tag + 1);
+      data.send_unbuffered(each.data, each.announcement.bytes, process(each), 2 * ranks.tag + 1);
     else
       data.receive(each.data, each.announcement.bytes, process(each), 2 * ranks.tag + 1);
   }

@@ -14,6 +14,7 @@ struct Options {
   std::size_t device_memory_bytes = std::size_t{1} << 30;  // HEADRACE_EMULATED_MEMORY
   bool poison_device_memory = true;
   // Holds each piece of stream work back by a random time up to `largest_delay_seconds`; 0: not at all.
+  // Blocks, warps and lanes run in orders that it gives, too.
   std::uint64_t delay_seed = 0;  // HEADRACE_EMULATED_DELAYS
   double largest_delay_seconds = 0.0005;
   // HEADRACE_EMULATED_FAULTS="cudaMalloc:1,launch:7": the n-th call (from 1) fails, and those after it do

@@ -33,6 +33,7 @@ void* touch(const void* address, std::size_t bytes, bool write) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   if (bytes == 0) return const_cast<void*>(address);
   const MemoryRange* range = range_of(at);
+  if (range == nullptr) refuse_freed(at);
   if (range == nullptr)
     violation(fmt::format("\"{}\" {} {} bytes of memory that is neither a device's nor registered",
                           running_work(), write ? "writes" : "reads", bytes));
@@ -61,6 +62,7 @@ void report_fault(int signal, siginfo_t* info, void*) {
   if (const MemoryRange* range = range_near_alias(at))
     violation(fmt::format("\"{}\" touches {:+} of {}", running_work(),
                           static_cast<std::ptrdiff_t>(at - range->alias), describe(*range, 0, range->bytes)));
+  refuse_freed(at);
   ::signal(signal, SIG_DFL);
   ::raise(signal);
 }
@@ -100,22 +102,42 @@ void* kernel_address(const void* address, const char* kernel, int argument) {
   // One past the end is an address too: of an empty part.
   const MemoryRange* range = range_of(at);
   if (range == nullptr) range = range_of(at - 1);
+  if (range == nullptr) refuse_freed(at);
   if (range == nullptr)
     violation(fmt::format("kernel {}: argument {} points to memory that is neither a device's nor registered",
                           kernel, argument));
   return reinterpret_cast<void*>(at - range->base + range->alias);
 }
 
+namespace {
+
+// Of every device that CUDA 13 knows.
+void check_limits(const char* name, dim3 grid, dim3 block) {
+  constexpr unsigned most_x = 0x7fffffff, most_yz = 65535, most_threads = 1024, most_block_z = 64;
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  const auto within = [](unsigned size, unsigned most) { return size >= 1 && size <= most; };
+  if (!within(grid.x, most_x) || !within(grid.y, most_yz) || !within(grid.z, most_yz))
+    violation(
+        fmt::format("kernel {}: no device runs a grid of {} x {} x {} blocks", name, grid.x, grid.y, grid.z));
+  if (threads < 1 || threads > most_threads || block.z > most_block_z)
+    violation(fmt::format("kernel {}: no device runs a block of {} x {} x {} threads", name, block.x, block.y,
+                          block.z));
+}
+
+}  // namespace
+
 void enqueue_grid(const char* name, dim3 grid, dim3 block_size, std::size_t shared_bytes, cudaStream_t stream,
                   std::function<std::function<void()>()> bind) {
   static std::atomic<std::uint64_t> launches{0};
+  check_limits(name, grid, block_size);
   if (fails_now("launch")) return fail_launch(cudaErrorLaunchOutOfResources);
   enqueue(stream, name, [=, bind = std::move(bind), salt = launches++] {
     if (fails_now("kernel")) return fail_device(cudaErrorIllegalAddress);
     static thread_local Block own;
     const std::function<void()> thread = bind();
+    std::uint64_t seed = (options().delay_seed << 32) + (salt << 16);
     for_each_block(grid, salt + options().delay_seed,
-                   [&](uint3 at) { own.run(name, grid, block_size, at, shared_bytes, thread); });
+                   [&](uint3 at) { own.run(name, grid, block_size, at, shared_bytes, ++seed, thread); });
   });
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "support/cuda_emulation/accesses.h"
 #include "support/cuda_emulation/memory.h"
 #include "support/cuda_emulation/options.h"
 #include "support/cuda_emulation/runtime.h"
@@ -25,9 +26,9 @@ struct EmulatedEvent {
 };
 
 std::atomic<cudaError_t> last_error{cudaSuccess};
-std::atomic<int> current_device{0};
+thread_local int current_device = 0;
 thread_local bool in_host_function = false;
-// The thread that the host's clock belongs to: what others see orders nothing for it.
+// The thread that creates streams; the host's clock is its: what others see orders nothing for it.
 std::thread::id owner_thread;
 
 Stream& stream_of(cudaStream_t stream) {
@@ -61,10 +62,17 @@ std::mutex& host_functions() {
 
 const MemoryRange& copied_range(const void* address, const char* which) {
   const MemoryRange* range = range_of(reinterpret_cast<std::uintptr_t>(address));
+  if (range == nullptr) refuse_freed(reinterpret_cast<std::uintptr_t>(address));
   if (range == nullptr)
     violation(fmt::format(
         "an asynchronous copy whose {} is pageable memory: a real one would block the caller", which));
   return *range;
+}
+
+// Its use ends here.
+void note_freeing_of(const void* pointer) {
+  const auto at = reinterpret_cast<std::uintptr_t>(pointer);
+  if (const MemoryRange* range = range_of(at); range != nullptr && range->base == at) note_freeing(*range);
 }
 
 void check_direction(const MemoryRange& destination, const MemoryRange& source, cudaMemcpyKind kind) {
@@ -93,7 +101,6 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= options().devices) return failed(cudaErrorInvalidDevice);
   current_device = device;
-  owner_thread = std::this_thread::get_id();
   return enter();
 }
 
@@ -114,31 +121,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return enter();
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  switch (attribute) {
-    case cudaDevAttrAsyncEngineCount:
-      *value = 3;
-      break;
-    case cudaDevAttrMultiProcessorCount:
-      *value = 4;
-      break;
-    case cudaDevAttrCanUseHostPointerForRegisteredMem:
-    case cudaDevAttrUnifiedAddressing:
-      *value = 1;
-      break;
-    default:
-      *value = 0;
-  }
-  return enter();
-}
-
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
-  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
-  return enter();
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
-  *can = 1;
+  std::snprintf(id, static_cast<std::size_t>(length), "ffff:%02x:00.0", device + 1);
   return enter();
 }
 
@@ -159,6 +143,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
 
 cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return enter();
+  note_freeing_of(pointer);
   return free_device(pointer) ? enter() : failed(cudaErrorInvalidValue);
 }
 
@@ -169,6 +154,7 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned) {
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
+  note_freeing_of(pointer);
   return unregister_host(pointer) ? cudaSuccess : failed(cudaErrorHostMemoryNotRegistered);
 }
 
@@ -180,6 +166,7 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
+  note_freeing_of(pointer);
   if (!unregister_host(pointer)) return failed(cudaErrorInvalidValue);
   std::free(pointer);
   return enter();
@@ -196,6 +183,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
   if ((flags & cudaStreamNonBlocking) == 0) violation("a stream that the default stream would order");
+  owner_thread = std::this_thread::get_id();
   *stream = reinterpret_cast<cudaStream_t>(new Stream);
   return enter();
 }
@@ -217,8 +205,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const auto completion = stream_of(stream).record();
-  completion->wait();
-  saw(completion);
+  if (!wait_is_dropped("synchronize", 2)) {
+    completion->wait();
+    saw(completion);
+  }
   return enter();
 }
 
@@ -230,7 +220,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const auto completion = event_of(event).completion;
-  if (completion && !wait_is_dropped(2)) stream_of(stream).wait(completion);
+  if (completion && !wait_is_dropped("lane", 2)) stream_of(stream).wait(completion);
   return enter();
 }
 
@@ -260,7 +250,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const auto completion = event_of(event).completion;
-  if (completion && !wait_is_dropped(1)) {
+  if (completion && !wait_is_dropped("host", 1)) {
     completion->wait();
     saw(completion);
   }

@@ -14,8 +14,21 @@ Shadow::Shadow(std::size_t bytes)
   if (granules_ == MAP_FAILED) violation("no memory for the shadow of a range");
 }
 
-Shadow::~Shadow() {
-  ::munmap(granules_, count_ * sizeof(Granule));
+void Shadow::release() {
+  if (!released_.exchange(true)) ::munmap(granules_, count_ * sizeof(Granule));
+}
+
+std::vector<std::size_t> Shadow::touched() const {
+  constexpr std::size_t page_bytes = 4096, granules_a_page = page_bytes / sizeof(Granule);
+  static_assert(page_bytes % sizeof(Granule) == 0);
+  std::vector<unsigned char> resident((count_ + granules_a_page - 1) / granules_a_page);
+  if (::mincore(granules_, count_ * sizeof(Granule), resident.data()) != 0)
+    violation("cannot ask which pages of a shadow are in use");
+  std::vector<std::size_t> found;
+  for (std::size_t page = 0; page < resident.size(); ++page)
+    for (std::size_t i = 0; (resident[page] & 1u) != 0 && i < granules_a_page; ++i)
+      if (const std::size_t granule = page * granules_a_page + i; granule < count_) found.push_back(granule);
+  return found;
 }
 
 // The access is noted before the others are looked at, so that of two concurrent ones at least one sees the

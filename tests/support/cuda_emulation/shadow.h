@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "support/cuda_emulation/clocks.h"
 
@@ -21,7 +22,7 @@ struct Granule {
 class Shadow {
  public:
   explicit Shadow(std::size_t bytes);
-  ~Shadow();
+  ~Shadow() { release(); }
   Shadow(const Shadow&) = delete;
   Shadow& operator=(const Shadow&) = delete;
   // Notes the access and returns the actor of an earlier conflicting one that is not ordered before `moment`.
@@ -31,10 +32,16 @@ class Shadow {
   };
   std::optional<Conflict> access(std::size_t granule, bool write, const Moment& moment);
   std::size_t granules() const { return count_; }
+  // Granules that were accessed, and others near them.
+  std::vector<std::size_t> touched() const;
+  // Of a range that is freed: nothing may access it any more.
+  void release();
+  bool released() const { return released_; }
 
  private:
   std::size_t count_;
   Granule* granules_;
+  std::atomic<bool> released_{false};
 };
 
 }  // namespace cuda_emulation

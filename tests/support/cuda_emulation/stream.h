@@ -40,8 +40,6 @@ class Stream {
   void enqueue(const char* name, std::function<void()> work);
   std::shared_ptr<Completion> record();
   void wait(std::shared_ptr<Completion> completion);
-  // For orders to exist that no real wait makes: what a dropped wait would have.
-  Actor actor() const { return moment_.actor; }
 
  private:
   struct Item {

@@ -11,15 +11,17 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "support/cuda_emulation/options.h"
+#include "support/cuda_emulation/runtime.h"
 
 namespace cuda_emulation {
 namespace {
 
 struct Places {
   std::mutex mutex;
-  std::map<std::string, std::uint64_t> waits;
+  std::map<std::pair<std::string, const char*>, std::uint64_t> waits;
 };
 
 Places& places() {
@@ -30,14 +32,15 @@ Places& places() {
 void write_places() {
   std::FILE* file = std::fopen(options().waits_file.c_str(), "a");
   if (file == nullptr) return;
-  for (const auto& [place, count] : places().waits) fmt::print(file, "{} {}\n", place, count);
+  for (const auto& [place, count] : places().waits)
+    fmt::print(file, "{} {} {}\n", place.first, place.second, count);
   std::fclose(file);
 }
 
 // The call's offset in its program, as addr2line takes it; with the name of the library when it is in one.
 std::string place_of(void* return_address) {
   Dl_info info{};
-  if (::dladdr(return_address, &info) == 0) return "unknown";
+  if (::dladdr(return_address, &info) == 0) violation("a wait in code of no known program or library");
   Dl_info own{};
   ::dladdr(reinterpret_cast<void*>(&wait_is_dropped), &own);
   const std::string library =
@@ -49,17 +52,18 @@ std::string place_of(void* return_address) {
 
 }  // namespace
 
-bool wait_is_dropped(int device_frames) {
+bool wait_is_dropped(const char* kind, int device_frames) {
   if (options().waits_file.empty() && options().dropped_wait.empty()) return false;
   // This function, the emulated one, the device's, the place.
   void* frames[8];
   const int place_frame = 2 + device_frames;
-  if (::backtrace(frames, place_frame + 1) <= place_frame) return false;
+  if (::backtrace(frames, place_frame + 1) <= place_frame)
+    violation(fmt::format("a wait of kind {} whose callers cannot be found", kind));
   const std::string place = place_of(frames[place_frame]);
   Places& all = places();
   const std::lock_guard lock(all.mutex);
   if (all.waits.empty() && !options().waits_file.empty()) std::atexit(write_places);
-  ++all.waits[place];
+  ++all.waits[{place, kind}];
   return place == options().dropped_wait;
 }
 

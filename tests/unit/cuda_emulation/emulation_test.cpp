@@ -3,9 +3,13 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <numeric>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "support/cuda_emulation/options.h"
@@ -26,7 +30,8 @@ class CudaEmulation : public ::testing::Test {
       ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   }
   void TearDown() override {
-    for (cudaStream_t& stream : streams) cudaStreamDestroy(stream);
+    for (cudaStream_t& stream : streams)
+      if (stream != nullptr) cudaStreamDestroy(stream);
   }
   template <class T>
   T* device(std::size_t numel) {
@@ -102,6 +107,17 @@ TEST_F(CudaEmulation, an_event_orders_two_streams) {
 
 using CudaEmulationDeathTest = CudaEmulation;
 
+// What is found by watching each load and store.
+class CudaEmulationWatchDeathTest : public CudaEmulation {
+ protected:
+  void SetUp() override {
+#if defined(HEADRACE_UNWATCHED)
+    GTEST_SKIP() << "a sanitizer's calls stand where the emulation's would watch loads and stores";
+#endif
+    CudaEmulation::SetUp();
+  }
+};
+
 void expect_violation(const std::function<void()>& body, const char* message) {
   EXPECT_EXIT(
       {
@@ -111,7 +127,7 @@ void expect_violation(const std::function<void()>& body, const char* message) {
       ::testing::ExitedWithCode(violation_status), message);
 }
 
-TEST_F(CudaEmulationDeathTest, writes_of_two_streams_that_no_event_orders_are_found) {
+TEST_F(CudaEmulationWatchDeathTest, writes_of_two_streams_that_no_event_orders_are_found) {
   expect_violation(
       [&] {
         float* const memory = device<float>(100);
@@ -122,7 +138,7 @@ TEST_F(CudaEmulationDeathTest, writes_of_two_streams_that_no_event_orders_are_fo
       "\"fill\" of stream .* writes .* has written: no event");
 }
 
-TEST_F(CudaEmulationDeathTest, they_are_found_when_the_first_had_long_ended_too) {
+TEST_F(CudaEmulationWatchDeathTest, they_are_found_when_the_first_had_long_ended_too) {
   expect_violation(
       [&] {
         float* const memory = device<float>(100);
@@ -135,7 +151,7 @@ TEST_F(CudaEmulationDeathTest, they_are_found_when_the_first_had_long_ended_too)
       "\"add\" of stream .* reads .* has written: no event");
 }
 
-TEST_F(CudaEmulationDeathTest, a_write_after_an_unordered_read_is_found) {
+TEST_F(CudaEmulationWatchDeathTest, a_write_after_an_unordered_read_is_found) {
   expect_violation(
       [&] {
         float *const memory = device<float>(100), *const other = device<float>(100);
@@ -157,7 +173,7 @@ TEST_F(CudaEmulation, neighbours_in_one_allocation_do_not_conflict) {
   EXPECT_EQ(download(memory, 32)[31], 2.0f);
 }
 
-TEST_F(CudaEmulationDeathTest, the_host_writing_what_a_copy_still_reads_is_found) {
+TEST_F(CudaEmulationWatchDeathTest, the_host_writing_what_a_copy_still_reads_is_found) {
   expect_violation(
       [&] {
         float *const host = pinned<float>(100), *const memory = device<float>(100);
@@ -180,7 +196,7 @@ TEST_F(CudaEmulation, the_host_may_write_it_after_waiting) {
   EXPECT_EQ(download(memory, 100)[99], 9.0f);
 }
 
-TEST_F(CudaEmulationDeathTest, the_host_reading_what_a_copy_still_writes_is_found) {
+TEST_F(CudaEmulationWatchDeathTest, the_host_reading_what_a_copy_still_writes_is_found) {
   expect_violation(
       [&] {
         float *const host = pinned<float>(100), *const memory = device<float>(100);
@@ -193,7 +209,30 @@ TEST_F(CudaEmulationDeathTest, the_host_reading_what_a_copy_still_writes_is_foun
       "of the host reads registered host memory .* has written");
 }
 
-TEST_F(CudaEmulationDeathTest, a_store_just_beyond_an_allocation_is_found) {
+TEST_F(CudaEmulationWatchDeathTest, the_host_s_memset_and_memcpy_are_seen) {
+  expect_violation(
+      [&] {
+        float *const host = pinned<float>(100), *const memory = device<float>(100);
+        cudaMemcpyAsync(memory, host, 400, cudaMemcpyHostToDevice, streams[0]);
+        for (const cudaEvent_t event = recorded(0); cudaEventQuery(event) != cudaSuccess;) {
+        }
+        host_zero(host, 100);
+      },
+      "of the host writes registered host memory .* has read");
+  expect_violation(
+      [&] {
+        float *const host = pinned<float>(100), *const memory = device<float>(100);
+        std::vector<float> values(100);
+        cudaMemsetAsync(memory, 0, 400, streams[0]);
+        cudaMemcpyAsync(host, memory, 400, cudaMemcpyDeviceToHost, streams[0]);
+        for (const cudaEvent_t event = recorded(0); cudaEventQuery(event) != cudaSuccess;) {
+        }
+        host_copy(host, 100, values.data());
+      },
+      "of the host reads registered host memory .* has written");
+}
+
+TEST_F(CudaEmulationWatchDeathTest, a_store_just_beyond_an_allocation_is_found) {
   for (const long numel : {1l, 63l, 64l, 1000l, 1024l})
     for (const long offset : {numel, numel + 1, -1l})
       expect_violation(
@@ -245,7 +284,37 @@ TEST_F(CudaEmulationDeathTest, a_use_after_free_is_found) {
         launch_touch(streams[0], 0, memory);
         cudaStreamSynchronize(streams[0]);
       },
-      "neither a device's nor registered");
+      "use after free of device allocation");
+}
+
+TEST_F(CudaEmulationWatchDeathTest, freeing_what_a_stream_may_still_use_is_found) {
+  expect_violation(
+      [&] {
+        float* const memory = device<float>(10);
+        launch_fill(streams[0], 10, 1.0f, memory);
+        for (const cudaEvent_t event = recorded(0); cudaEventQuery(event) != cudaSuccess;) {
+        }
+        cudaFree(memory);
+      },
+      "of the host frees device allocation .* has written: no event");
+  expect_violation(
+      [&] {
+        float *const host = pinned<float>(10), *const memory = device<float>(10);
+        cudaMemcpyAsync(memory, host, 40, cudaMemcpyHostToDevice, streams[0]);
+        for (const cudaEvent_t event = recorded(0); cudaEventQuery(event) != cudaSuccess;) {
+        }
+        cudaFreeHost(host);
+      },
+      "of the host frees registered host memory .* has read: no event");
+}
+
+TEST_F(CudaEmulation, memory_may_be_freed_after_waiting) {
+  for (int i = 0; i < 10; ++i) {
+    float* const memory = device<float>(100000);
+    launch_fill(streams[0], 100000, 1.0f, memory);
+    cudaStreamSynchronize(streams[0]);
+    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+  }
 }
 
 TEST_F(CudaEmulationDeathTest, a_barrier_that_half_a_block_reaches_is_found) {
@@ -255,6 +324,40 @@ TEST_F(CudaEmulationDeathTest, a_barrier_that_half_a_block_reaches_is_found) {
         cudaStreamSynchronize(streams[0]);
       },
       "its threads wait for each other");
+}
+
+TEST_F(CudaEmulationDeathTest, launches_that_no_device_takes_are_found) {
+  expect_violation([&] { launch_idle(streams[0], {1, 65536, 1}, {1, 1, 1}); }, "no device runs a grid");
+  expect_violation([&] { launch_idle(streams[0], {1, 1, 65536}, {1, 1, 1}); }, "no device runs a grid");
+  expect_violation([&] { launch_idle(streams[0], {0x80000000u, 1, 1}, {1, 1, 1}); }, "no device runs a grid");
+  expect_violation([&] { launch_idle(streams[0], {1, 1, 1}, {1, 1, 65}); }, "no device runs a block");
+  expect_violation([&] { launch_idle(streams[0], {1, 1, 1}, {1025, 1, 1}); }, "no device runs a block");
+  expect_violation([&] { launch_idle(streams[0], {1, 1, 1}, {32, 33, 1}); }, "no device runs a block");
+}
+
+TEST_F(CudaEmulation, a_launch_at_the_limits_of_a_block_runs) {
+  launch_idle(streams[0], {1, 1, 1}, {16, 1, 64});
+  launch_idle(streams[0], {1, 65535, 1}, {1, 1, 1});
+  EXPECT_EQ(cudaStreamSynchronize(streams[0]), cudaSuccess);
+}
+
+TEST_F(CudaEmulation, lanes_run_in_more_than_one_order) {
+  bool ascending = false, descending = false;
+  for (int i = 0; i < 64 && !(ascending && descending); ++i) {
+    int* const last = device<int>(1);
+    launch_last_lane(streams[0], last);
+    const int lane = download(last, 1)[0];
+    ascending |= lane == 31;
+    descending |= lane == 0;
+  }
+  EXPECT_TRUE(ascending);
+  EXPECT_TRUE(descending);
+}
+
+TEST_F(CudaEmulation, a_lane_that_a_partial_warp_lacks_delivers_all_ones) {
+  unsigned* const out = device<unsigned>(1);
+  launch_shuffle_from_lacking_lane(streams[0], out);
+  EXPECT_EQ(download(out, 1)[0], ~0u);
 }
 
 TEST_F(CudaEmulationDeathTest, a_shuffle_whose_mask_names_lanes_that_left_is_found) {
@@ -283,6 +386,51 @@ TEST_F(CudaEmulationDeathTest, a_cuda_call_from_a_host_function_is_found) {
         cudaStreamSynchronize(streams[0]);
       },
       "a host function calls");
+}
+
+// Seconds that 50 host functions that do nothing take on one stream.
+double seconds_of_empty_works(cudaStream_t stream) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 50; ++i)
+    cudaLaunchHostFunc(
+        stream, [](void*) {}, nullptr);
+  cudaStreamSynchronize(stream);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TEST_F(CudaEmulation, a_seed_of_delays_holds_stream_work_back) {
+  constexpr double enough = 0.005;  // 50 delays of 0 to 0.5 ms are 12.5 ms on average
+  double fastest = seconds_of_empty_works(streams[0]);
+  for (int i = 0; i < 20 && fastest >= enough; ++i)  // the machine may be busy
+    fastest = std::min(fastest, seconds_of_empty_works(streams[0]));
+  EXPECT_LT(fastest, enough);
+  cuda_emulation::options().delay_seed = 1;
+  EXPECT_GE(seconds_of_empty_works(streams[0]), enough);
+  cuda_emulation::options().delay_seed = 0;
+}
+
+TEST_F(CudaEmulation, the_order_of_host_functions_of_two_streams_changes_with_the_seed) {
+  std::set<std::string> orders;
+  for (std::uint64_t seed = 1; seed <= 20 && orders.size() < 2; ++seed) {
+    cuda_emulation::options().delay_seed = seed;
+    struct Call {
+      char name;
+      std::string* order;
+    };
+    std::string order;  // host functions run one at a time
+    std::array<Call, 2> calls{{{'a', &order}, {'b', &order}}};
+    std::array<cudaStream_t, 2> own{};  // a stream draws from the seed that it starts with
+    for (cudaStream_t& stream : own) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    for (std::size_t s = 0; s < own.size(); ++s)
+      cudaLaunchHostFunc(
+          own[s],
+          [](void* call) { static_cast<Call*>(call)->order->push_back(static_cast<Call*>(call)->name); },
+          &calls[s]);
+    for (const cudaStream_t stream : own) cudaStreamDestroy(stream);
+    orders.insert(order);
+  }
+  cuda_emulation::options().delay_seed = 0;
+  EXPECT_EQ(orders.size(), 2u);
 }
 
 TEST_F(CudaEmulation, memory_beyond_the_device_s_is_refused_and_comes_back_when_freed) {

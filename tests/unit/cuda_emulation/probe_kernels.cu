@@ -1,5 +1,7 @@
 #include "unit/cuda_emulation/probe_kernels.h"
 
+#include <cstring>
+
 #include "gpu/kernel_language.h"
 
 namespace headrace::testing {
@@ -59,6 +61,14 @@ __global__ void shuffle_with_lanes_that_left() {
   if (threadIdx.x >= 16) return;
   __shfl_sync(whole_warp, threadIdx.x, 0);
 }
+__global__ void shuffle_from_lacking_lane(unsigned* out) {
+  const unsigned value = __shfl_sync(whole_warp, threadIdx.x, 8);
+  if (threadIdx.x == 0) *out = value;
+}
+__global__ void idle() {}
+__global__ void last_lane(int* last) {
+  *last = static_cast<int>(threadIdx.x);
+}
 __global__ void shared_overrun() {
   dynamic_shared<float>()[threadIdx.x + 32] = 1.0f;
 }
@@ -108,12 +118,27 @@ void launch_barrier_of_half_a_block(cudaStream_t stream) {
 void launch_shuffle_with_lanes_that_left(cudaStream_t stream) {
   run(stream, "left", {1, 32}, shuffle_with_lanes_that_left);
 }
+void launch_shuffle_from_lacking_lane(cudaStream_t stream, unsigned* out) {
+  run(stream, "lacking", {1, 8}, shuffle_from_lacking_lane, out);
+}
+void launch_idle(cudaStream_t stream, dim3 grid, dim3 block) {
+  run(stream, "idle", {grid, block}, idle);
+}
+void launch_last_lane(cudaStream_t stream, int* last) {
+  run(stream, "last_lane", {1, 32}, last_lane, last);
+}
 void launch_shared_overrun(cudaStream_t stream) {
   run(stream, "overrun", {1, 32, 128}, shared_overrun);
 }
 
 void host_fill(float* memory, int numel, float value) {
   for (int i = 0; i < numel; ++i) memory[i] = value;
+}
+void host_zero(float* memory, std::size_t numel) {
+  std::memset(memory, 0, numel * sizeof(float));
+}
+void host_copy(const float* memory, std::size_t numel, float* to) {
+  std::memcpy(to, memory, numel * sizeof(float));
 }
 float host_sum(const float* memory, int numel) {
   float sum = 0;
