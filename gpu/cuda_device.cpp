@@ -38,6 +38,9 @@ int select_device(int local_rank, int local_size) {
                     "(mpirun -n {}).",
                     local_size, count, count == 1 ? "" : "s", count));
   const int device = local_rank % count;
+  // A host that waits sleeps: the cores belong to the optimizer and the swapper.
+  check_cuda(cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid),
+             fmt::format("start device {}", device));
   check_cuda(cudaSetDevice(device), fmt::format("use device {}", device));
   return device;
 }
@@ -100,8 +103,7 @@ CudaDevice::CudaDevice(const CudaDeviceOptions& options) {
 }
 
 CudaDevice::~CudaDevice() {
-  for (auto& lane : lanes_)  // a lane may still wait for another one
-    if (const auto end = lane->record()) cudaEventSynchronize(end->get());
+  for (auto& lane : lanes_) cudaStreamSynchronize(lane->stream());  // a lane may still wait for another one
   for (auto& lane : lanes_) lane.reset();
 }
 
@@ -191,8 +193,7 @@ void CudaDevice::host_wait(const Event& event) {
 void CudaDevice::synchronize() {
   cudaError_t status = cudaSuccess;
   for (auto& lane : lanes_) {
-    const auto end = lane->record();
-    const cudaError_t ended = end ? cudaEventSynchronize(end->get()) : lane->status();
+    const cudaError_t ended = cudaStreamSynchronize(lane->stream());
     if (status == cudaSuccess) status = ended;
   }
   check_wait(status);

@@ -12,7 +12,6 @@ CudaEvent EventPool::take(cudaError_t& status) {
     }
   }
   cudaEvent_t event = nullptr;
-  // A host that waits sleeps: the cores belong to the optimizer and the swapper.
   status = cudaEventCreateWithFlags(&event, cudaEventBlockingSync);
   return CudaEvent(event);
 }
