@@ -35,7 +35,7 @@ NOT_NEEDED = [  # functions that hold one wait whose absence changes nothing, an
     ("CudaDevice::~CudaDevice", "all have waited for the lanes before; a lane's stream ends after its work in any case"),
     ("Engine::~Engine", "the last step and the state's hash have waited for the lanes; needed when a step throws"),
     ("Updater::refresh", "those who start or resume an engine publish its parameters next, on the device, and wait for the lanes"),
-    ("run_steps|StepRunner::run", "Engine::step waits for the lanes when the losses are on their way to the host"),
+    ("run_steps|StepRunner::run", "Engine::step waits for the lanes, after the losses were sent to the host"),
     ("run_steps|~LanesDrain", "the step has waited for the lanes; needed when it throws"),
 ]
 UNORDERED = "no event or wait orders the two"
