@@ -83,7 +83,10 @@ void CudaLane::copy(void* destination, const void* source, Bytes bytes) {
 // False when the next slot has not been emptied yet.
 bool CudaLane::take_over(void* device, const void* source, Bytes bytes) {
   SmallSlot& slot = small_[next_small_];
-  if (slot.emptied && cudaEventQuery(slot.emptied->get()) != cudaSuccess) return false;
+  if (slot.emptied) {
+    if (cudaEventQuery(slot.emptied->get()) != cudaSuccess) return false;
+    cudaEventSynchronize(slot.emptied->get());  // over already: order rests on a wait, never on a query
+  }
   void* const memory = static_cast<std::byte*>(small_memory_.get()) + next_small_ * small_bytes;
   next_small_ = (next_small_ + 1) % small_.size();
   std::memcpy(memory, source, bytes);
