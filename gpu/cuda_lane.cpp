@@ -47,10 +47,13 @@ CudaLane::CudaLane(Lane lane, EventPool& events, FirstFailure& failure, bool syn
 
 // A failed device may still call a host function that it had taken up: what that would touch stays.
 CudaLane::~CudaLane() {
-  if (!failure_.failed()) return;
-  settle();
-  for (auto& work : host_work_)
-    if (!work->done.load(std::memory_order_acquire)) (void)work.release();  // NOLINT: see above
+  for (auto& work : host_work_) {
+    auto state = HostWork::State::queued;
+    if (work->state.compare_exchange_strong(state, HostWork::State::abandoned))
+      (void)work.release();  // NOLINT: see above
+    else
+      work->wait_if_running();
+  }
 }
 
 void CudaLane::fail(const char* name, const std::string& why) {
@@ -125,7 +128,8 @@ void CudaLane::fill_zero(void* destination, Bytes bytes) {
 
 void CudaLane::run_host_work(void* work) {
   auto& self = *static_cast<HostWork*>(work);
-  self.started.store(true);
+  auto state = HostWork::State::queued;
+  if (!self.state.compare_exchange_strong(state, HostWork::State::running)) return;  // its lane has gone
   if (!self.lane->failure_.failed()) try {
       self.work();
     } catch (...) {
@@ -133,18 +137,20 @@ void CudaLane::run_host_work(void* work) {
                               std::current_exception());
     }
   self.work = nullptr;  // what it holds goes with it
-  self.done.store(true, std::memory_order_release);
-  self.done.notify_all();
+  self.state.store(HostWork::State::done, std::memory_order_release);
+  self.state.notify_all();
+}
+
+void CudaLane::HostWork::wait_if_running() const {
+  state.wait(State::running, std::memory_order_acquire);
 }
 
 void CudaLane::settle() {
-  for (const auto& work : host_work_)
-    if (work->started.load()) work->done.wait(false, std::memory_order_acquire);
+  for (const auto& work : host_work_) work->wait_if_running();
 }
 
 void CudaLane::enqueue(const char* name, std::function<void()> work) {
-  while (!host_work_.empty() && host_work_.front()->done.load(std::memory_order_acquire))
-    host_work_.pop_front();
+  while (!host_work_.empty() && host_work_.front()->done()) host_work_.pop_front();
   host_work_.push_back(std::make_unique<HostWork>(this, name, std::move(work)));
   launching(name);
   submit(name, cudaLaunchHostFunc(stream(), run_host_work, host_work_.back().get()));

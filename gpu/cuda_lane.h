@@ -54,7 +54,10 @@ class CudaLane final : public KernelQueue {
     CudaLane* lane;
     const char* name;
     std::function<void()> work;
-    std::atomic<bool> started{false}, done{false};
+    enum class State : std::uint8_t { queued, running, done, abandoned };
+    std::atomic<State> state{State::queued};
+    bool done() const { return state.load(std::memory_order_acquire) == State::done; }
+    void wait_if_running() const;
     HostWork(CudaLane* lane_in, const char* name_in, std::function<void()> work_in)
         : lane(lane_in), name(name_in), work(std::move(work_in)) {}
   };

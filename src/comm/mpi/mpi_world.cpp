@@ -77,6 +77,14 @@ class InitWatchdog {
   std::thread thread_;
 };
 
+// Host memory alone goes through MPI, from functions in which a GPU's runtime must not be called: an MPI that
+// asks it of what kind a buffer is would do so. What the user has set stays.
+void leave_devices_alone() {
+  ::setenv("OMPI_MCA_opal_cuda_support", "0", 0);
+  ::setenv("OMPI_MCA_accelerator", "null", 0);
+  ::setenv("UCX_MEMTYPE_CACHE", "n", 0);
+}
+
 void require_launched_size() {
   int size = 1;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
@@ -117,6 +125,7 @@ void ensure_mpi(double timeout_seconds) {
   MPI_Initialized(&initialised);
   if (initialised != 0) return;
   int provided = 0;
+  leave_devices_alone();
   {
     const InitWatchdog watchdog(timeout_seconds);
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
