@@ -297,7 +297,7 @@ std::vector<NativeSetting> make_memory_settings() {
        get_tier<&S::parameter_tier>},
       {{"device", memory_group, "cpu|cuda", "what computes (default cpu)"}, set_device, get_device},
       {{"device_memory", memory_group, "SIZE",
-        "hard limit a rank, like 512MiB (default: what the plan needs)"},
+        "hard limit a rank, like 512MiB (default: what the plan needs; on CUDA what is free)"},
        set_limit<&S::device_memory_bytes>,
        get_size<&S::device_memory_bytes>},
       {{"host_memory", memory_group, "SIZE", "hard limit a rank (default: what the machine has available)"},

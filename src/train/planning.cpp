@@ -39,7 +39,12 @@ Bytes machine_share(const ResolvedOptions& options) {
 Bytes device_limit(const ResolvedOptions& options) {
   if (options.device_memory_bytes != 0 || options.device == DeviceKind::cpu)
     return options.device_memory_bytes;
-  return available_cuda_memory(options.launch.local_rank);
+  try {
+    return available_cuda_memory(options.launch.local_rank);
+  } catch (const UsageError& error) {
+    throw UsageError(
+        fmt::format("{} To plan for a device elsewhere, give its --device-memory.", error.what()));
+  }
 }
 
 // What a run takes of it. The CPU device takes its limit whole.
