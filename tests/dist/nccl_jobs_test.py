@@ -47,6 +47,12 @@ class NcclJobs(unittest.TestCase):
         self.assertEqual(outcome[0], 1, outcome[1])
         self.assert_ends_waiting(outcome, 0, 'start #0 of "NCCL"')
 
+    def test_two_ranks_on_one_device_are_refused(self):
+        status, output, _ = job(2, "nothing", str(TIMEOUT_SECONDS), program_environment=["HEADRACE_EMULATED_DEVICES=1"])
+        self.assertEqual(status, 1, output)
+        self.assertIn("ranks 0 and 1 would use the same device", output)
+        self.assertIn("start one rank a device", output)
+
     def test_a_rank_that_never_arrives_is_reported_with_the_first_operation_that_waits(self):
         outcome = job(2, "never_arrives", str(TIMEOUT_SECONDS))
         self.assertEqual(outcome[0], 1, outcome[1])

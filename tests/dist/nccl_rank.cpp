@@ -66,6 +66,10 @@ void stop_in_a_gather(Rank& rank) {
 // A rank that takes the id, and then does not come.
 void never_join(Rank& rank) {
   if (rank.rank != 1) return rank.join();
+  // Where each rank's device is comes first: 64 bytes of host and 32 of bus.
+  std::array<std::byte, 96> place{};
+  place.fill(std::byte{1});
+  gather_from_ranks(place, *rank.control, *rank.device, "devices of the ranks");
   std::array<std::byte, 128> id;
   rank.control->broadcast(id.data(), id.size(), 0, Traffic::control, "id of NCCL");
   rank.finish();
