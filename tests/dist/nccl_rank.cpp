@@ -127,7 +127,10 @@ void fail_alone(Rank& rank) {
 // Every rank's device fails while the communicator still has work.
 void fail_on_the_device(Rank& rank) {
   rank.join();
-  rank.device->enqueue(Lane::communicate, "fail", [] { throw DoesNotFit("each rank met the same error"); });
+  rank.device->enqueue(Lane::communicate, "fail", [] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // every rank has enqueued its gather by then
+    throw DoesNotFit("each rank met the same error");
+  });
   rank.gather(10, "h.0");
 }
 
