@@ -21,9 +21,18 @@ Topology load(const std::string& xml) {
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Topology topology(raw);
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
+  // The bus and the kernel's drives are all that is asked; these would start the runtimes of every vendor.
+  for (const char* component : {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"})
+    hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   if (!xml.empty() && hwloc_topology_set_xmlbuffer(raw, xml.c_str(), static_cast<int>(xml.size()) + 1) != 0)
     return nullptr;
   return hwloc_topology_load(raw) == 0 ? std::move(topology) : nullptr;
+}
+
+// This machine's, read once and kept: hwloc's plug-in for the bus loses memory each time it is unloaded.
+hwloc_topology_t machine_topology() {
+  static const hwloc_topology_t one = load("").release();
+  return one;
 }
 
 std::string cpu_list(hwloc_const_cpuset_t cpus) {
@@ -38,20 +47,20 @@ std::string cpu_list(hwloc_const_cpuset_t cpus) {
 
 Locality locality_of_pci(const std::string& bus_id, const std::string& topology_xml) {
   Locality found;
-  const Topology topology = load(topology_xml);
+  const Topology given = topology_xml.empty() ? nullptr : load(topology_xml);
+  const hwloc_topology_t topology = topology_xml.empty() ? machine_topology() : given.get();
   if (topology == nullptr) return found;
-  hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology.get(), bus_id.c_str());
+  hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, bus_id.c_str());
   if (device == nullptr) return found;
-  hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology.get(), device);
+  hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology, device);
   if (near == nullptr) return found;
   found.cpus = cpu_list(near->cpuset);
-  if (hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE) > 1 &&
-      hwloc_bitmap_weight(near->nodeset) == 1)
+  if (hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE) > 1 && hwloc_bitmap_weight(near->nodeset) == 1)
     found.numa_node = hwloc_bitmap_first(near->nodeset);
-  for (hwloc_obj_t os = nullptr; (os = hwloc_get_next_osdev(topology.get(), os)) != nullptr;) {
+  for (hwloc_obj_t os = nullptr; (os = hwloc_get_next_osdev(topology, os)) != nullptr;) {
     if (os->attr->osdev.type != HWLOC_OBJ_OSDEV_BLOCK || !std::string_view(os->name).starts_with("nvme"))
       continue;
-    hwloc_obj_t drive_near = hwloc_get_non_io_ancestor_obj(topology.get(), os);
+    hwloc_obj_t drive_near = hwloc_get_non_io_ancestor_obj(topology, os);
     if (drive_near != nullptr && hwloc_bitmap_intersects(drive_near->nodeset, near->nodeset))
       found.nvme.emplace_back(os->name);
   }

@@ -32,6 +32,7 @@ class CudaEmulation : public ::testing::Test {
   void TearDown() override {
     for (cudaStream_t& stream : streams)
       if (stream != nullptr) cudaStreamDestroy(stream);
+    for (const cudaEvent_t event : events) cudaEventDestroy(event);
   }
   template <class T>
   T* device(std::size_t numel) {
@@ -59,9 +60,11 @@ class CudaEmulation : public ::testing::Test {
     cudaEvent_t event = nullptr;
     cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     cudaEventRecord(event, streams[stream]);
+    events.push_back(event);
     return event;
   }
   std::array<cudaStream_t, 2> streams{};
+  std::vector<cudaEvent_t> events;
 };
 
 TEST_F(CudaEmulation, barriers_and_shuffles_give_every_block_size_its_sum) {
