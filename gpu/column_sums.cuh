@@ -29,8 +29,8 @@ inline RowChunks row_chunks(std::int64_t rows) {
 }
 
 // Partials: of each chunk, of each sum, `width` floats.
-inline std::int64_t partials_numel(std::int64_t rows, std::int64_t width, int sums) {
-  return row_chunks(rows).count * sums * width;
+inline Bytes partials_bytes(std::int64_t rows, std::int64_t width, int sums) {
+  return static_cast<Bytes>(row_chunks(rows).count * sums * width) * sizeof(float);
 }
 
 // First column of this thread: blocks of 32 lanes, n columns a lane.
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(32 * sum_strands)
     totals.of[column / width][column % width] = from_fp32<T>(sum[0][0]);
 }
 
-// `partials`: partials_numel floats. `source` has the same bits for all alignments (element.cuh).
+// `partials`: partials_bytes of floats. `source` has the same bits for all alignments (element.cuh).
 template <class Source, class T>
 void sum_columns(KernelQueue& queue, const char* name, const Source& source, std::int64_t rows,
                  std::int64_t width, float* partials, const ColumnTotals<T, Source::sums>& totals) {

@@ -29,4 +29,21 @@ void for_each_element(KernelQueue& queue, const char* name, Pass pass, std::int6
   launch(queue, name, shape, each_element<Pass>, pass, numel, vectors);
 }
 
+// The pass that only rounds, or widens.
+template <class From, class To>
+struct Convert {
+  static constexpr int vector_numel = vector_numel_of<From, To>;
+  const From* from;
+  To* to;
+
+  template <int n>
+  __device__ void run(std::int64_t i) const {
+    store<n>(to + i, load<n>(from + i));
+  }
+  template <class Visit>
+  void pointers(Visit visit) {
+    visit(from), visit(to);
+  }
+};
+
 }  // namespace headrace

@@ -186,22 +186,6 @@ struct Scale {
   }
 };
 
-template <class From, class To>
-struct Convert {
-  static constexpr int vector_numel = vector_numel_of<From, To>;
-  const From* from;
-  To* to;
-
-  template <int n>
-  __device__ void run(std::int64_t i) const {
-    store<n>(to + i, load<n>(from + i));
-  }
-  template <class Visit>
-  void pointers(Visit visit) {
-    visit(from), visit(to);
-  }
-};
-
 // ---- Sums of columns
 
 template <class T>
@@ -317,7 +301,7 @@ void convert(KernelQueue& queue, const void* from, DType from_dtype, void* to, D
 }
 
 Bytes column_sums_scratch_bytes(std::int64_t rows, std::int64_t columns) {
-  return static_cast<Bytes>(partials_numel(rows, columns, 1)) * sizeof(float);
+  return partials_bytes(rows, columns, 1);
 }
 
 void column_sums(KernelQueue& queue, const Matrix& x, std::byte* sums, float* scratch) {

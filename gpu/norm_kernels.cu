@@ -266,10 +266,6 @@ void launch_norm_backward(KernelQueue& queue, const char* name, NormBackwardRows
   });
 }
 
-Bytes scratch_bytes(std::int64_t rows, std::int64_t width, int sums) {
-  return static_cast<Bytes>(partials_numel(rows, width, sums)) * sizeof(float);
-}
-
 }  // namespace
 
 void layer_norm(KernelQueue& queue, const LayerNormArguments& a) {
@@ -311,7 +307,7 @@ void rms_norm(KernelQueue& queue, const RmsNormArguments& a) {
 }
 
 Bytes layer_norm_backward_scratch_bytes(std::int64_t rows, std::int64_t width) {
-  return scratch_bytes(rows, width, 2);
+  return partials_bytes(rows, width, 2);
 }
 
 void layer_norm_backward(KernelQueue& queue, const LayerNormBackwardArguments& a, float* scratch) {
@@ -333,7 +329,7 @@ void layer_norm_backward(KernelQueue& queue, const LayerNormBackwardArguments& a
 }
 
 Bytes rms_norm_backward_scratch_bytes(std::int64_t rows, std::int64_t width) {
-  return scratch_bytes(rows, width, 1);
+  return partials_bytes(rows, width, 1);
 }
 
 void rms_norm_backward(KernelQueue& queue, const RmsNormBackwardArguments& a, float* scratch) {

@@ -87,22 +87,6 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-template <class T>
-struct RoundTo {
-  static constexpr int vector_numel = vector_numel_of<T, float>;
-  const float* high;
-  T* low;
-
-  template <int n>
-  __device__ void run(std::int64_t i) const {
-    store<n>(low + i, load<n>(high + i));
-  }
-  template <class Visit>
-  void pointers(Visit visit) {
-    visit(high), visit(low);
-  }
-};
-
 // ---- Adam
 
 struct NoLow {};
@@ -200,7 +184,7 @@ void adam(KernelQueue& queue, const AdamBlock& block, const AdamConstants& const
 void round_to(KernelQueue& queue, const float* high, void* low, DType dtype, std::uint64_t numel) {
   with_element(dtype, [&](auto element) {
     using T = decltype(element);
-    for_each_element(queue, "round_to", RoundTo<T>{.high = high, .low = static_cast<T*>(low)},
+    for_each_element(queue, "round_to", Convert<float, T>{high, static_cast<T*>(low)},
                      static_cast<std::int64_t>(numel));
   });
 }

@@ -41,49 +41,6 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
   const int lane = cuda_emulation::block().lane(), source = lane + static_cast<int>(delta);
   return cuda_emulation::block().shuffle(mask, value, source / width == lane / width ? source : lane);
 }
-template <class T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  const int lane = cuda_emulation::block().lane(), source = lane - static_cast<int>(delta);
-  return cuda_emulation::block().shuffle(mask, value,
-                                         source >= 0 && source / width == lane / width ? source : lane);
-}
-
 inline void __threadfence_system() {
   asm volatile("mfence" ::: "memory");
-}
-
-template <class T>
-T __ldg(const T* at) {
-  return *at;
-}
-
-inline float rsqrtf(float x) {
-  return 1.0f / std::sqrt(x);
-}
-inline float __fmul_rn(float a, float b) {
-  return a * b;
-}
-inline float __fadd_rn(float a, float b) {
-  return a + b;
-}
-inline float __fsub_rn(float a, float b) {
-  return a - b;
-}
-inline float __fdiv_rn(float a, float b) {
-  return a / b;
-}
-inline float __fsqrt_rn(float a) {
-  return std::sqrt(a);
-}
-inline float __fmaf_rn(float a, float b, float c) {
-  return std::fma(a, b, c);
-}
-inline float __frcp_rn(float a) {
-  return 1.0f / a;
-}
-inline unsigned __float_as_uint(float x) {
-  return __builtin_bit_cast(unsigned, x);
-}
-inline float __uint_as_float(unsigned x) {
-  return __builtin_bit_cast(float, x);
 }
