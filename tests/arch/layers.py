@@ -13,7 +13,7 @@ HEADER_OWNERS = {
     "memory": "lease memory",
     "aio": "io_engine",
     "cpu_adam": "adam",
-    "swap": "swap_store",
+    "swap": "swap_paths swap_store",
     "zero": "engine state_hash",
     "checkpoint": "inspect",
     "planner": "planner",
