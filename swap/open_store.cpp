@@ -161,6 +161,7 @@ StoreParts make_files(const SwapStoreOptions& options, std::vector<SwapBlock> bl
   if (options.durability == Durability::step)
     journal.emplace(
         Journal::create(directory, description.store_id, static_cast<std::uint32_t>(blocks.size())));
+  sync_folder(directory);  // no description without the files it describes
   write_description(directory, description);
   if (owns_folder) sync_folder(parent_of(directory));
   auto extents = std::make_shared<ExtentFile>(ExtentFile{std::move(file), std::move(blocks)});

@@ -34,10 +34,13 @@ class ScratchBuffer {
 }  // namespace
 
 void remove_store_files(const std::string& directory) {
-  for (const char* name : {description_name, journal_name, extents_name}) {  // first what makes it a store
-    remove_file(join(directory, name));
-    remove_file(join(directory, name) + replacement_suffix);
+  if (const std::string description = join(directory, description_name); file_exists(description)) {
+    remove_file(description);  // first what makes it a store: after a crash it is whole or none
+    sync_folder(directory);
   }
+  for (const char* name : {journal_name, extents_name}) remove_file(join(directory, name));
+  for (const char* name : {description_name, journal_name, extents_name})
+    remove_file(join(directory, name) + replacement_suffix);
 }
 
 VersionedStore::VersionedStore(StoreParts parts, IoEngine& engine)

@@ -56,6 +56,9 @@ class Disk {
         files_.erase(event.path);
         break;
       case FileCall::sync:
+      case FileCall::create:
+      case FileCall::make_folder:
+      case FileCall::remove_folder:
         break;
     }
   }
