@@ -142,7 +142,7 @@ class RecordedRun {
 
   IoEngine& engine_;
   TemporaryFolder folder_{memory_folder()};
-  SwapStoreOptions options_{folder_.path("rank-00000"), Durability::step, "{}"};
+  SwapStoreOptions options_{{folder_.path("rank-00000")}, Durability::step, "{}"};
   std::optional<LossyDisk> start_{folder_.path()};
   std::vector<Moment> recording_;
   std::vector<Attempt> attempts_;
@@ -221,7 +221,7 @@ void torn_tail(RecordedRun& run) {
   run.write();
   run.commit(2);
   run.close();
-  const std::string journal = run.options().directory + "/journal.bin";
+  const std::string journal = run.options().directories.front() + "/journal.bin";
   std::ofstream(journal, std::ios::app | std::ios::binary) << std::string(700, 'x');
   run.record_from_here();
   run.open("open with a torn tail");
@@ -293,7 +293,8 @@ class Check {
     if (!seen_.insert(key_of(image, allowed)).second) return "";
     write_image(image, folder_.path("disk"));
     SwapStoreOptions options = run_.options();
-    options.directory = folder_.path("disk") + options.directory.substr(run_.folder().size());
+    for (std::string& directory : options.directories)
+      directory = folder_.path("disk") + directory.substr(run_.folder().size());
     try {
       return state_of(options, allowed);
     } catch (const UsageError& error) {
@@ -338,7 +339,7 @@ class Check {
       return fmt::format("attempt at step {} has {}", attempt.step, commit.step);
     for (std::uint32_t block = 0; block < block_sizes.size(); ++block) {
       const std::uint64_t seed = attempt.seeds[block];
-      if (store.extent(block).has_value() != (seed != 0))
+      if (store.extents(block).empty() != (seed == 0))
         return fmt::format("block {} of step {}: written is not written", block, commit.step);
       if (seed == 0) continue;
       store.read(block, buffer_.lease()).wait();
@@ -409,9 +410,11 @@ std::optional<FlushSite> flush_site(const RecordedRun& run, std::size_t number) 
     times +=
         run.recording()[i].event.call == FileCall::sync && run.recording()[i].event.path == moment.event.path;
   const std::string& path = moment.event.path;
-  const std::string file = path == run.folder()              ? "the folder above"
-                           : path == run.options().directory ? "the folder"
-                                                             : path.substr(path.rfind('/') + 1);
+  const auto& folders = run.options().directories;
+  const std::string file = path == run.folder() ? "the folder above"
+                           : std::find(folders.begin(), folders.end(), path) != folders.end()
+                               ? "the folder"
+                               : path.substr(path.rfind('/') + 1);
   const bool cuts = file == "journal.bin" &&
                     (moment.operation == "position_at" || moment.operation == "open with a torn tail" ||
                      moment.operation == "commit that fails");
