@@ -76,13 +76,14 @@ def read_events(metrics):
 
 
 class Job:
-    """One `headrace train` in its own process group. `folder` keeps its metrics and its output."""
+    """One `headrace train` in its own process group. `folder` keeps its metrics and its output. `prefix` is a command that
+    starts each rank, `environment` what is added to the ranks' environment."""
 
-    def __init__(self, program, options, folder, ranks=1, metrics=None, environment=None):
+    def __init__(self, program, options, folder, ranks=1, metrics=None, environment=None, prefix=()):
         self.metrics = metrics or folder / "metrics.jsonl"
         self.out, self.err = folder / "stdout", folder / "stderr"
         launcher = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
-        command = [*launcher, str(program), "train", "--device", DEVICE, *flags(options), "--metrics", str(self.metrics)]
+        command = [*launcher, *map(str, prefix), str(program), "train", "--device", DEVICE, *flags(options), "--metrics", str(self.metrics)]
         self.ranks = ranks
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
@@ -127,10 +128,10 @@ def is_program(pid):
         return False
 
 
-def train(program, options, folder, ranks=1, timeout=300, environment=None):
+def train(program, options, folder, ranks=1, timeout=300, environment=None, prefix=()):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "metrics.jsonl").unlink(missing_ok=True)
-    return Job(program, options, folder, ranks, environment=environment).wait(timeout)
+    return Job(program, options, folder, ranks, environment=environment, prefix=prefix).wait(timeout)
 
 
 def inspect_json(program, swap_path, *arguments):
