@@ -39,14 +39,16 @@ def write_corpus(path, size_bytes=1 << 17, seed=7):
 
 
 def flags(options):
-    """{"batch_size": 2, "recompute": True} -> ["--batch-size", "2", "--recompute"]; None and False are left out."""
+    """{"batch_size": 2, "recompute": True} -> ["--batch-size", "2", "--recompute"]; None and False are left out, of a list each
+    value has the flag."""
     result = []
-    for name, value in options.items():
-        if value is None or value is False:
-            continue
-        result.append("--" + name.replace("_", "-"))
-        if value is not True:
-            result.append(str(value))
+    for name, values in options.items():
+        for value in values if isinstance(values, list) else [values]:
+            if value is None or value is False:
+                continue
+            result.append("--" + name.replace("_", "-"))
+            if value is not True:
+                result.append(str(value))
     return result
 
 
@@ -135,7 +137,8 @@ def train(program, options, folder, ranks=1, timeout=300, environment=None, pref
 
 
 def inspect_json(program, swap_path, *arguments):
-    """(exit status, report) of `headrace inspect`."""
-    result = subprocess.run([str(program), "inspect", str(swap_path), "--json", *arguments], capture_output=True, text=True,
+    """(exit status, report) of `headrace inspect`; swap_path is one path or a list of them."""
+    paths = swap_path if isinstance(swap_path, list) else [swap_path]
+    result = subprocess.run([str(program), "inspect", *map(str, paths), "--json", *arguments], capture_output=True, text=True,
                             stdin=subprocess.DEVNULL)
     return result.returncode, json.loads(result.stdout) if result.stdout else {"problems": [result.stderr]}
