@@ -27,6 +27,10 @@ bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
+bool is_refusal_of_space(int code) {
+  return code == ENOSPC || code == EDQUOT || code == EFBIG;
+}
+
 std::string parent_of(const std::string& path) {
   std::string trimmed = path;
   while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
@@ -40,6 +44,11 @@ bool make_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0755) == 0) return true;
   const int code = errno;
   if (is_folder(path)) return false;
+  if (is_refusal_of_space(code))
+    throw DoesNotFit(
+        fmt::format("the swap folder {} cannot be made: {}. Free some space, or give --swap-path a folder on "
+                    "a larger disk.",
+                    path, std::strerror(code)));
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("the swap folder {} cannot be used: {}", path, why));
   };
@@ -79,10 +88,6 @@ Bytes free_bytes(const std::string& directory) {
                   durability == Durability::step
                       ? ", or use durability \"none\" (half the space, but a crashed run cannot be resumed)"
                       : ""));
-}
-
-bool is_refusal_of_space(int code) {
-  return code == ENOSPC || code == EDQUOT || code == EFBIG;
 }
 
 std::uint64_t random_id() {
