@@ -1,5 +1,5 @@
-// What lies near what, as hwloc sees it: the NUMA nodes of this machine, and the memory, cores and NVMe drives
-// of the node that a device of the PCI bus is attached to.
+// What lies near what, as hwloc sees it: the NUMA nodes of this machine, and the memory, cores and NVMe
+// drives of the node that a device of the PCI bus is attached to.
 #pragma once
 
 #include <string>

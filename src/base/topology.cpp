@@ -82,7 +82,8 @@ std::string cpu_model(const std::string& root) {
   std::ifstream file(root + "/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("model name"))
-      if (const std::size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+      if (const std::size_t colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
   return "unknown";
 }
 

@@ -53,7 +53,8 @@ const LoadedModule& loaded_module() {
   return module;
 }
 
-// One of the calls that are allowed before MPI_Init. The first line, up to the first comma, names the library.
+// One of the calls that are allowed before MPI_Init. The first line, up to the first comma, names the
+// library.
 std::string library_version() {
   constexpr std::size_t longest = 8192;  // MPICH's MPI_MAX_LIBRARY_VERSION_STRING; Open MPI's is shorter
   auto* ask = reinterpret_cast<int (*)(char*, int*)>(::dlsym(RTLD_DEFAULT, "MPI_Get_library_version"));

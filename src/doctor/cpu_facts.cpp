@@ -20,11 +20,13 @@ Finding instructions(const CpuFacts& facts) {
   } else if (facts.used != facts.widest) {
     finding.value += fmt::format(", {} possible", name_of(facts.widest));
     finding.status = FindingStatus::note;
-    finding.advice = "HEADRACE_ISA narrows the optimizer's instructions; unset it for speed. Results are the same.";
+    finding.advice =
+        "HEADRACE_ISA narrows the optimizer's instructions; unset it for speed. Results are the same.";
   } else if (facts.widest == Isa::scalar) {
     finding.status = FindingStatus::limit;
     finding.advice =
-        "The optimizer runs scalar code, several times slower than AVX2. In a virtual machine, pass the host's "
+        "The optimizer runs scalar code, several times slower than AVX2. In a virtual machine, pass the "
+        "host's "
         "CPU through (QEMU: -cpu host).";
   }
   return finding;
@@ -33,8 +35,9 @@ Finding instructions(const CpuFacts& facts) {
 Finding bf16(const CpuFacts& facts) {
   if (!facts.bf16_with.empty())
     return {topic, "bf16 arithmetic", fmt::format("{}", fmt::join(facts.bf16_with, ", "))};
-  return {topic, "bf16 arithmetic", "not in this CPU", FindingStatus::note,
-          "--dtype bf16 saves memory, not time, on the CPU device: its products are computed by way of fp32."};
+  return {
+      topic, "bf16 arithmetic", "not in this CPU", FindingStatus::note,
+      "--dtype bf16 saves memory, not time, on the CPU device: its products are computed by way of fp32."};
 }
 
 Finding cores(const CpuFacts& facts) {
@@ -55,11 +58,12 @@ Finding affinity(const CpuFacts& facts) {
   if (online <= usable) return finding;
   finding.value += fmt::format(" of {}", online);
   finding.status = facts.limits.bound_by_launcher ? FindingStatus::note : FindingStatus::limit;
-  finding.advice = facts.limits.bound_by_launcher
-                       ? "The launcher bound this rank to its part of the host; that is as it should be when every "
-                         "rank has a part of its own."
-                       : "taskset, a cpuset of the container or the job's allocation leaves out the others: ask for "
-                         "more CPUs there (Docker: --cpuset-cpus, Slurm: --cpus-per-task).";
+  finding.advice =
+      facts.limits.bound_by_launcher
+          ? "The launcher bound this rank to its part of the host; that is as it should be when every "
+            "rank has a part of its own."
+          : "taskset, a cpuset of the container or the job's allocation leaves out the others: ask for "
+            "more CPUs there (Docker: --cpuset-cpus, Slurm: --cpus-per-task).";
   return finding;
 }
 
@@ -69,7 +73,8 @@ Finding quota(const CpuFacts& facts) {
   if (*facts.limits.quota_cpus >= facts.limits.affinity_cpus) return finding;
   finding.status = FindingStatus::limit;
   finding.advice = fmt::format(
-      "The kernel stops this process for the rest of each period; {} of {} CPUs are used to stay below it. Raise "
+      "The kernel stops this process for the rest of each period; {} of {} CPUs are used to stay below it. "
+      "Raise "
       "it (Docker: --cpus, Kubernetes: limits.cpu, systemd: CPUQuota=).",
       available_cpus(facts.limits), facts.limits.affinity_cpus);
   return finding;
@@ -87,17 +92,19 @@ Finding threads(const CpuFacts& facts) {
 
 Finding numa(const CpuFacts& facts) {
   if (facts.nodes.empty())
-    return {topic, "NUMA", "unknown", FindingStatus::note,
-            "The machine does not say how its memory lies; on one with several sockets, bind each rank by hand."};
+    return {
+        topic, "NUMA", "unknown", FindingStatus::note,
+        "The machine does not say how its memory lies; on one with several sockets, bind each rank by hand."};
   if (facts.nodes.size() == 1) return {topic, "NUMA", "1 node"};
   std::vector<std::string> nodes;
   for (const NumaNode& node : facts.nodes)
     nodes.push_back(
         fmt::format("node {}: cores {}, {}", node.index, node.cpus, format_bytes(node.memory_bytes)));
-  return {topic, "NUMA", fmt::format("{} nodes ({})", facts.nodes.size(), fmt::join(nodes, "; ")),
-          FindingStatus::note,
-          "Memory of another node is slower. Run one rank a node (mpirun --map-by numa --bind-to numa) or bind a "
-          "single one (numactl --cpunodebind=N --membind=N), near its drives and its GPU."};
+  return {
+      topic, "NUMA", fmt::format("{} nodes ({})", facts.nodes.size(), fmt::join(nodes, "; ")),
+      FindingStatus::note,
+      "Memory of another node is slower. Run one rank a node (mpirun --map-by numa --bind-to numa) or bind a "
+      "single one (numactl --cpunodebind=N --membind=N), near its drives and its GPU."};
 }
 
 }  // namespace

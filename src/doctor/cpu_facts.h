@@ -15,8 +15,8 @@ namespace headrace::doctor {
 struct CpuFacts {
   std::string model;
   Isa widest = Isa::scalar, used = Isa::scalar;
-  std::string isa_problem;             // what HEADRACE_ISA asks for and cannot have
-  std::vector<std::string> bf16_with;  // instructions that multiply bf16: "avx512_bf16", "amx_bf16"
+  std::string isa_problem;               // what HEADRACE_ISA asks for and cannot have
+  std::vector<std::string> bf16_with;    // instructions that multiply bf16: "avx512_bf16", "amx_bf16"
   std::string present, online, offline;  // lists like "0-7"; empty where /sys does not say
   CpuLimits limits;
   std::vector<NumaNode> nodes;

@@ -49,7 +49,8 @@ std::string summary(const DoctorReport& report) {
                          [&](const Finding& finding) { return finding.status == status; });
   };
   const auto limits = count(FindingStatus::limit), notes = count(FindingStatus::note);
-  return fmt::format("\n{} limit{}, {} note{}\n", limits, limits == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
+  return fmt::format("\n{} limit{}, {} note{}\n", limits, limits == 1 ? "" : "s", notes,
+                     notes == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -63,7 +64,8 @@ std::string to_text(const DoctorReport& report) {
     if (topic == nullptr || *topic != finding.topic)
       text += fmt::format("{}{}\n", topic == nullptr ? "" : "\n", finding.topic);
     topic = &finding.topic;
-    text += wrapped(fmt::format("  {:<5}  {:<{}}  ", name_of(finding.status), finding.what, width), finding.value);
+    text += wrapped(fmt::format("  {:<5}  {:<{}}  ", name_of(finding.status), finding.what, width),
+                    finding.value);
     if (!finding.advice.empty()) text += wrapped("            -> ", finding.advice);
   }
   return text + summary(report);

@@ -58,7 +58,8 @@ std::optional<Layer> layer_of(const MachineFiles& files, const std::string& fold
   if (const auto uuid = files.line(folder + "/dm/uuid"))
     return Layer{uuid->starts_with("CRYPT") ? Layer::Kind::encryption : Layer::Kind::volume, name,
                  files.line(folder + "/dm/name").value_or("")};
-  if (const auto file = files.line(folder + "/loop/backing_file")) return Layer{Layer::Kind::loop, name, *file};
+  if (const auto file = files.line(folder + "/loop/backing_file"))
+    return Layer{Layer::Kind::loop, name, *file};
   return std::nullopt;
 }
 

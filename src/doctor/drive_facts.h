@@ -16,8 +16,9 @@ namespace headrace::doctor {
 struct Drive {
   std::string name, model;  // "nvme0n1"; the model is empty where the drive has none
   Bytes size_bytes = 0;
-  std::optional<bool> rotational = {}, polled = {};  // polled: the driver offers completions without interrupts
-  std::uint64_t poll_queues = 0;           // of the NVMe driver
+  std::optional<bool> rotational = {},
+                      polled = {};               // polled: the driver offers completions without interrupts
+  std::uint64_t poll_queues = 0;                 // of the NVMe driver
   std::string scheduler = {}, write_cache = {};  // "none", "mq-deadline"; "write back", "write through"
   std::optional<std::uint64_t> queued_requests = {}, request_kib = {}, hardware_request_kib = {};
   std::optional<int> numa_node = {};

@@ -28,8 +28,9 @@ std::string limit_text(Bytes bytes) {
 
 Finding available(const MemoryFacts& facts) {
   if (!facts.total || !facts.available)
-    return {topic, "available", "unknown", FindingStatus::note,
-            "/proc/meminfo is not visible here: give a run its limits with --host-memory and --device-memory."};
+    return {
+        topic, "available", "unknown", FindingStatus::note,
+        "/proc/meminfo is not visible here: give a run its limits with --host-memory and --device-memory."};
   Finding finding{topic, "available",
                   fmt::format("{} of {}", format_bytes(*facts.available), format_bytes(*facts.total))};
   if (*facts.available < *facts.total / 2) {
@@ -47,7 +48,8 @@ Finding cgroup(const MemoryFacts& facts) {
   if (facts.available && facts.cgroup->left() >= *facts.available) return finding;
   finding.status = FindingStatus::limit;
   finding.advice =
-      "A process that passes it is killed, whatever the host has free. Raise it (Docker: --memory, Kubernetes: "
+      "A process that passes it is killed, whatever the host has free. Raise it (Docker: --memory, "
+      "Kubernetes: "
       "limits.memory, systemd: MemoryMax=, Slurm: --mem), or plan with --host-memory.";
   return finding;
 }
@@ -58,13 +60,13 @@ Finding locked(const MemoryFacts& facts) {
   Finding finding{topic, "locked memory", limit_text(lock.soft)};
   if (lock.hard != lock.soft) finding.value += fmt::format(", can be raised to {}", limit_text(lock.hard));
   if (lock.soft >= staging_bytes) return finding;
-  const std::string raise = lock.hard < staging_bytes ? "ask an administrator to raise the hard limit"
-                            : lock.hard == unlimited_bytes
-                                ? "ulimit -l unlimited"
-                                : fmt::format("ulimit -l {}", lock.hard >> 10);
+  const std::string raise = lock.hard < staging_bytes      ? "ask an administrator to raise the hard limit"
+                            : lock.hard == unlimited_bytes ? "ulimit -l unlimited"
+                                                           : fmt::format("ulimit -l {}", lock.hard >> 10);
   finding.status = FindingStatus::limit;
   finding.advice = fmt::format(
-      "Buffers beyond it are neither pinned nor registered with io_uring, so each transfer costs more CPU time. "
+      "Buffers beyond it are neither pinned nor registered with io_uring, so each transfer costs more CPU "
+      "time. "
       "About {} is enough: {} (for good: memlock in /etc/security/limits.conf; Docker: --ulimit memlock=-1; "
       "systemd: LimitMEMLOCK=infinity).",
       format_bytes(staging_bytes), raise);
@@ -79,7 +81,8 @@ Finding transparent(const MemoryFacts& facts) {
   if (facts.transparent_huge_pages == "never") {
     finding.status = FindingStatus::limit;
     finding.advice =
-        "Large buffers then lie in 4 KiB pages, and the optimizer and copies pay for it in address translation. "
+        "Large buffers then lie in 4 KiB pages, and the optimizer and copies pay for it in address "
+        "translation. "
         "An administrator allows them: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
   }
   return finding;
@@ -122,7 +125,8 @@ MemoryFacts read_memory(const MachineFiles& files, const MemoryLock& lock) {
   facts.available = kibibytes(files, "MemAvailable");
   facts.cgroup = cgroup_memory(files.root());
   facts.lock = lock;
-  facts.transparent_huge_pages = chosen(files.line("/sys/kernel/mm/transparent_hugepage/enabled").value_or(""));
+  facts.transparent_huge_pages =
+      chosen(files.line("/sys/kernel/mm/transparent_hugepage/enabled").value_or(""));
   const auto count = [&](const char* key) {
     return std::strtoull(files.value_of("/proc/meminfo", key).value_or("0").c_str(), nullptr, 10);
   };

@@ -18,7 +18,8 @@ constexpr const char* topic = "devices and ranks";
 std::string driver_version(const MachineFiles& files) {
   std::istringstream words(files.line("/proc/driver/nvidia/version").value_or(""));
   for (std::string word; words >> word;)
-    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
+    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos)
+      return word;
   return {};
 }
 
@@ -52,7 +53,8 @@ Finding gpu(const ParallelFacts& facts) {
   }
   if (facts.driver.empty() && !facts.build.built)
     return {topic, "GPU", "none seen", FindingStatus::note,
-            "Runs compute on the CPU (--device cpu). On a machine with an NVIDIA GPU, build with: cmake --preset cuda "
+            "Runs compute on the CPU (--device cpu). On a machine with an NVIDIA GPU, build with: cmake "
+            "--preset cuda "
             "&& cmake --build --preset cuda"};
   const std::string seen = facts.driver.empty() ? "no driver of NVIDIA is loaded"
                            : facts.gpus.empty()
@@ -63,13 +65,15 @@ Finding gpu(const ParallelFacts& facts) {
 
 Finding nccl(const ParallelFacts& facts) {
   if (facts.build.built) return {topic, "NCCL", facts.build.collectives};
-  return {topic, "NCCL", "not in this build", FindingStatus::note,
-          "It joins ranks with GPUs, and comes with the CUDA backend (--preset cuda). Ranks on the CPU use MPI."};
+  return {
+      topic, "NCCL", "not in this build", FindingStatus::note,
+      "It joins ranks with GPUs, and comes with the CUDA backend (--preset cuda). Ranks on the CPU use MPI."};
 }
 
 Finding mpi(const ParallelFacts& facts) {
   if (!facts.mpi)
-    return {topic, "MPI", "cannot be loaded", FindingStatus::limit, facts.mpi_problem + " One rank runs without it."};
+    return {topic, "MPI", "cannot be loaded", FindingStatus::limit,
+            facts.mpi_problem + " One rank runs without it."};
   return {topic, "MPI", facts.mpi->library.empty() ? facts.mpi->path : facts.mpi->library};
 }
 

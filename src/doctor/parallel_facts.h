@@ -16,8 +16,8 @@ namespace headrace::doctor {
 
 struct ParallelFacts {
   GpuBuild build;
-  std::string driver;             // version of the kernel's NVIDIA driver; empty without one
-  std::vector<std::string> gpus;  // models that the driver lists
+  std::string driver;                // version of the kernel's NVIDIA driver; empty without one
+  std::vector<std::string> gpus;     // models that the driver lists
   std::optional<DeviceInfo> device;  // of this rank, where the build and the machine have one
   Bytes device_bytes = 0;            // that a run may take of it
   std::string device_problem;        // why there is none, and what to do

@@ -70,7 +70,7 @@ PathProbe probe_path(const std::string& path) {
   probe.canonical = canonical.get();
   probe.is_folder = S_ISDIR(status.st_mode);
   if (!probe.is_folder) return probe;
-  if (struct statvfs space {}; ::statvfs(path.c_str(), &space) == 0) {
+  if (struct statvfs space{}; ::statvfs(path.c_str(), &space) == 0) {
     probe.total_bytes = Bytes{space.f_blocks} * space.f_frsize;
     probe.free_bytes = Bytes{space.f_bfree} * space.f_frsize;
     probe.available_bytes = Bytes{space.f_bavail} * space.f_frsize;

@@ -17,10 +17,10 @@ namespace headrace::doctor {
 // What the operating system says of a folder.
 struct PathProbe {
   std::string path, canonical = {};  // canonical: absolute and without links; empty when it does not exist
-  int code = 0;                 // errno value that hides it
+  int code = 0;                      // errno value that hides it
   bool is_folder = false;
   Bytes total_bytes = 0, free_bytes = 0, available_bytes = 0;  // available: to this user
-  DirectIoProbe file = {};                                          // of a file in it
+  DirectIoProbe file = {};                                     // of a file in it
 };
 PathProbe probe_path(const std::string& path);
 
@@ -32,7 +32,15 @@ struct PathFacts {
 };
 PathFacts read_path(const MachineFiles& files, const std::vector<Mount>& mounts, PathProbe probe);
 
-enum class FileSystemKind : std::uint8_t { local, copies_on_write, memory, overlay, network, passed_through, other };
+enum class FileSystemKind : std::uint8_t {
+  local,
+  copies_on_write,
+  memory,
+  overlay,
+  network,
+  passed_through,
+  other
+};
 FileSystemKind kind_of(const std::string& file_system_type);
 
 std::vector<Finding> findings_of(const PathFacts& facts, bool several_nodes);

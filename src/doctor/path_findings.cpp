@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <sstream>
 
 #include "src/doctor/path_facts.h"
 
@@ -17,7 +18,8 @@ std::string remedy_of(int code, const std::string& path) {
     case EPERM:
       return "This user may not write there. Give a folder of its own, or have its owner run chown or chmod.";
     case EROFS:
-      return "The file system is mounted read-only. Give another path, or have it mounted writable (after an error "
+      return "The file system is mounted read-only. Give another path, or have it mounted writable (after an "
+             "error "
              "the kernel itself does this: dmesg says why).";
     case ENOSPC:
       return "The file system is full. Delete something, or give a path on another one.";
@@ -45,23 +47,29 @@ Finding folder(const PathFacts& facts) {
 std::string advice_on(FileSystemKind kind, const std::string& type) {
   switch (kind) {
     case FileSystemKind::memory:
-      return "It lies in memory: what is offloaded to it stays there, and is gone with a restart. Give a folder on a "
+      return "It lies in memory: what is offloaded to it stays there, and is gone with a restart. Give a "
+             "folder on a "
              "drive.";
     case FileSystemKind::overlay:
-      return "The container's own layer: copies of files on their first change, and gone with the container. Mount a "
+      return "The container's own layer: copies of files on their first change, and gone with the container. "
+             "Mount a "
              "folder of the host into it (Docker: -v /mnt/nvme:/swap, Kubernetes: a local volume).";
     case FileSystemKind::network:
-      return "A network file system: each transfer crosses the network, and other machines share its rate. Give a "
+      return "A network file system: each transfer crosses the network, and other machines share its rate. "
+             "Give a "
              "folder on a drive of this machine.";
     case FileSystemKind::passed_through:
-      return "Another program or the host of this virtual machine serves it: slower than a drive of its own, and "
+      return "Another program or the host of this virtual machine serves it: slower than a drive of its own, "
+             "and "
              "what a flush reaches is up to that server. Give a folder on a drive of this machine.";
     case FileSystemKind::copies_on_write:
-      return type == "btrfs" ? "Each write goes to a new place, and fragments the store. chattr +C on the empty folder "
-                               "writes in place (the store has checksums of its own)."
-                             : fmt::format("Each write goes to a new place, and the file system may keep a cache of "
-                                           "its own. ext4 or xfs is faster for a swap store than {}.",
-                                           type);
+      return type == "btrfs"
+                 ? "Each write goes to a new place, and fragments the store. chattr +C on the empty folder "
+                   "writes in place (the store has checksums of its own)."
+                 : fmt::format(
+                       "Each write goes to a new place, and the file system may keep a cache of "
+                       "its own. ext4 or xfs is faster for a swap store than {}.",
+                       type);
     case FileSystemKind::local:
     case FileSystemKind::other:
       break;
@@ -85,9 +93,17 @@ Finding file_system(const PathFacts& facts) {
   return finding;
 }
 
+std::string without_repeats(const std::string& options) {
+  std::string kept;
+  std::istringstream list(options);
+  for (std::string option; std::getline(list, option, ',');)
+    if (!has_option(kept, option)) kept += (kept.empty() ? "" : ",") + option;
+  return kept;
+}
+
 Finding mount_options(const Mount& mount) {
   const std::string all = mount.options + "," + mount.super_options;
-  Finding finding{"", "mount options", mount.options == mount.super_options ? mount.options : all};
+  Finding finding{"", "mount options", without_repeats(all)};
   const auto limit = [&](const char* advice) {
     finding.status = FindingStatus::limit;
     finding.advice = advice;
@@ -95,10 +111,12 @@ Finding mount_options(const Mount& mount) {
   };
   if (has_option(all, "ro")) return limit("Mounted read-only: mount -o remount,rw, or give another path.");
   if (has_option(all, "sync"))
-    return limit("sync: every write waits until it is on the drive. Mount without it; commits flush what they must.");
+    return limit(
+        "sync: every write waits until it is on the drive. Mount without it; commits flush what they must.");
   if (has_option(all, "nobarrier") || has_option(all, "barrier=0"))
     return limit(
-        "Flushes are not passed to the drive: after a loss of power, committed steps may be missing or torn, unless "
+        "Flushes are not passed to the drive: after a loss of power, committed steps may be missing or torn, "
+        "unless "
         "the drive's cache is protected. Mount without nobarrier.");
   if (has_option(all, "data=journal"))
     return limit("data=journal writes everything twice and rules out direct I/O. Mount with data=ordered.");
@@ -108,7 +126,8 @@ Finding mount_options(const Mount& mount) {
 Finding direct_io(const DirectIoProbe& file) {
   if (!file.direct)
     return {"", "direct I/O", "refused", FindingStatus::limit,
-            "Transfers go through the page cache: a copy more, and host memory that the run needs. ext4 and xfs on a "
+            "Transfers go through the page cache: a copy more, and host memory that the run needs. ext4 and "
+            "xfs on a "
             "drive of this machine take O_DIRECT."};
   const auto text = [](std::uint32_t alignment) {
     return alignment == 0 ? "unknown" : std::to_string(alignment);
@@ -122,7 +141,8 @@ Finding direct_io(const DirectIoProbe& file) {
 std::string parameters_that_fit(Bytes bytes) {
   constexpr Bytes bytes_per_parameter = 2 * 3 * sizeof(float);
   const double millions = static_cast<double>(bytes) / bytes_per_parameter / 1e6;
-  return millions < 1000 ? fmt::format("{:.0f} million", millions) : fmt::format("{:.1f} billion", millions / 1000);
+  return millions < 1000 ? fmt::format("{:.0f} million", millions)
+                         : fmt::format("{:.1f} billion", millions / 1000);
 }
 
 Finding space(const PathProbe& probe) {
@@ -134,11 +154,13 @@ Finding space(const PathProbe& probe) {
                               format_bytes(probe.available_bytes), format_bytes(probe.total_bytes),
                               parameters_that_fit(probe.available_bytes))};
   if (probe.free_bytes > probe.available_bytes)
-    finding.value += fmt::format("; {} more is reserved", format_bytes(probe.free_bytes - probe.available_bytes));
+    finding.value +=
+        fmt::format("; {} more is reserved", format_bytes(probe.free_bytes - probe.available_bytes));
   if (probe.available_bytes >= probe.total_bytes / 10) return finding;
   finding.status = FindingStatus::note;
   finding.advice =
-      "A file system that is nearly full fragments what is written, and a drive that is slows down. Delete something, "
+      "A file system that is nearly full fragments what is written, and a drive that is slows down. Delete "
+      "something, "
       "or give a path on another one.";
   return finding;
 }
@@ -155,8 +177,9 @@ std::vector<Finding> findings_of(const PathFacts& facts, bool several_nodes) {
   }
   if (facts.probe.code == 0 && facts.storage.drives.empty()) {
     if (facts.mount && facts.mount->source.starts_with("/dev/"))
-      findings.push_back({"", "drive", facts.mount->source, FindingStatus::note,
-                          "/sys is not visible here (a container without it), so nothing more is known of it."});
+      findings.push_back(
+          {"", "drive", facts.mount->source, FindingStatus::note,
+           "/sys is not visible here (a container without it), so nothing more is known of it."});
   }
   for (Finding& finding : findings_of(facts.storage, several_nodes)) findings.push_back(std::move(finding));
   for (Finding& finding : findings) finding.topic = "swap path " + facts.probe.path;
@@ -168,7 +191,8 @@ std::vector<Finding> shared_drives(const std::vector<PathFacts>& paths) {
     std::string name;
     std::vector<std::string> paths;
   };
-  std::map<std::string, Shared> users;  // by drive, or by file system where no drive of this machine is behind it
+  std::map<std::string, Shared>
+      users;  // by drive, or by file system where no drive of this machine is behind it
   const auto add = [&](const std::string& key, const std::string& name, const std::string& path) {
     users[key].name = name;
     users[key].paths.push_back(path);
@@ -181,11 +205,11 @@ std::vector<Finding> shared_drives(const std::vector<PathFacts>& paths) {
   std::vector<Finding> findings;
   for (const auto& [key, shared] : users)
     if (shared.paths.size() > 1)
-      findings.push_back({"swap paths", "shared",
-                          fmt::format("{} is behind {}", shared.name, fmt::join(shared.paths, ", ")),
-                          FindingStatus::limit,
-                          "Their rates do not add up, and parity does not protect against the loss of what they "
-                          "share. Give paths on different drives."});
+      findings.push_back(
+          {"swap paths", "shared", fmt::format("{} is behind {}", shared.name, fmt::join(shared.paths, ", ")),
+           FindingStatus::limit,
+           "Their rates do not add up, and parity does not protect against the loss of what they "
+           "share. Give paths on different drives."});
   return findings;
 }
 

@@ -30,19 +30,22 @@ Finding kernel(const UringFacts& facts) {
     return {topic, "kernel", "unknown", FindingStatus::note, "/proc is not visible here; uname -r may tell."};
   if (at_least(facts.kernel, 6, 1)) return {topic, "kernel", facts.kernel};
   return {topic, "kernel", facts.kernel, FindingStatus::note,
-          "From Linux 6.1 on, completions of io_uring do not interrupt the cores that compute, and files state the "
+          "From Linux 6.1 on, completions of io_uring do not interrupt the cores that compute, and files "
+          "state the "
           "alignment that direct I/O needs. Update when there is a chance to."};
 }
 
 Finding ring(const UringFacts& facts) {
   if (facts.probe.code != 0)
-    return {topic, "io_uring", fmt::format("refused ({})", std::strerror(facts.probe.code)), FindingStatus::limit,
+    return {topic, "io_uring", fmt::format("refused ({})", std::strerror(facts.probe.code)),
+            FindingStatus::limit,
             facts.probe.refusal + " Until then pread and pwrite on threads do its work, more slowly."};
   if (!facts.disabled.empty() && facts.disabled != "0")
     return {topic, "io_uring", "allowed for this user", FindingStatus::note,
-            fmt::format("kernel.io_uring_disabled is {}: users without privileges are refused. An administrator can "
-                        "allow it: sysctl kernel.io_uring_disabled=0",
-                        facts.disabled)};
+            fmt::format(
+                "kernel.io_uring_disabled is {}: users without privileges are refused. An administrator can "
+                "allow it: sysctl kernel.io_uring_disabled=0",
+                facts.disabled)};
   return {topic, "io_uring", fmt::format("allowed, {} operations", facts.probe.known_operations)};
 }
 
@@ -61,7 +64,8 @@ Finding flags(const UringFacts& facts) {
   if (missing.empty()) return finding;
   finding.status = FindingStatus::note;
   finding.advice = fmt::format(
-      "Refused: {}. DEFER_TASKRUN and SINGLE_ISSUER need Linux 6.1, COOP_TASKRUN 5.19, SQPOLL for ordinary users "
+      "Refused: {}. DEFER_TASKRUN and SINGLE_ISSUER need Linux 6.1, COOP_TASKRUN 5.19, SQPOLL for ordinary "
+      "users "
       "5.11; a sandbox may refuse them too. Transfers work without, at more CPU time.",
       fmt::join(missing, ", "));
   return finding;
@@ -78,7 +82,8 @@ Finding registered(const UringFacts& facts) {
   if (probe.buffers.code == ENOMEM) {
     finding.value = fmt::format("{} of buffers is refused", format_bytes(probe.buffer_bytes));
     finding.advice = fmt::format(
-        "It counts as locked memory, of which {} is allowed: raise that (see memory, locked memory). Until then "
+        "It counts as locked memory, of which {} is allowed: raise that (see memory, locked memory). Until "
+        "then "
         "the kernel looks up the pages of each transfer anew.",
         format_bytes(facts.lock.allowed()));
     return finding;
@@ -108,7 +113,8 @@ UringFacts read_uring(const MachineFiles& files, UringProbe probe, const MemoryL
 std::vector<Finding> findings_of(const UringFacts& facts) {
   std::vector<Finding> findings = {kernel(facts), ring(facts)};
   if (facts.probe.code != 0) return findings;
-  for (const auto& finding : {operations(facts), flags(facts), registered(facts)}) findings.push_back(finding);
+  for (const auto& finding : {operations(facts), flags(facts), registered(facts)})
+    findings.push_back(finding);
   return findings;
 }
 

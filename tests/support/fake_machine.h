@@ -37,8 +37,8 @@ class FakeMachine {
   FakeMachine& with_link(const std::string& path, const std::string& target) {
     const std::filesystem::path link = root_ + path;
     std::filesystem::create_directories(link.parent_path());
-    std::filesystem::create_symlink(std::filesystem::path(root_ + target).lexically_relative(link.parent_path()),
-                                    link);
+    std::filesystem::create_symlink(
+        std::filesystem::path(root_ + target).lexically_relative(link.parent_path()), link);
     return *this;
   }
   const std::string& root() const { return root_; }

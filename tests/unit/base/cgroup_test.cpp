@@ -30,7 +30,8 @@ TEST(CgroupQuota, of_a_container_that_sees_its_own_cgroup_as_the_root) {
 
 TEST(CgroupQuota, of_version_1_is_quota_by_period_of_the_cpu_controller) {
   FakeMachine machine;
-  machine.with("/proc/self/mountinfo",
+  machine
+      .with("/proc/self/mountinfo",
             "31 25 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
             "32 25 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n")
       .with("/proc/self/cgroup", "5:cpuset:/\n4:cpu,cpuacct:/job\n0::/\n")
