@@ -20,18 +20,19 @@ DoctorReport report_of_two_topics() {
 }
 
 TEST(DoctorText, is_a_table_by_topic_with_advice_below_and_a_count) {
-  EXPECT_EQ(to_text(report_of_two_topics()),
-            "processor\n"
-            "  ok     model         Some CPU\n"
-            "  limit  cgroup quota  1.00 CPUs of time\n"
-            "            -> The kernel stops this process for the rest of each period, and a sentence that is\n"
-            "               long enough to need a second line follows here.\n"
-            "\n"
-            "memory\n"
-            "  note   available     unknown\n"
-            "            -> Look elsewhere.\n"
-            "\n"
-            "1 limit, 1 note\n");
+  EXPECT_EQ(
+      to_text(report_of_two_topics()),
+      "processor\n"
+      "  ok     model         Some CPU\n"
+      "  limit  cgroup quota  1.00 CPUs of time\n"
+      "            -> The kernel stops this process for the rest of each period, and a sentence that is\n"
+      "               long enough to need a second line follows here.\n"
+      "\n"
+      "memory\n"
+      "  note   available     unknown\n"
+      "            -> Look elsewhere.\n"
+      "\n"
+      "1 limit, 1 note\n");
 }
 
 TEST(DoctorText, of_this_machine_keeps_to_96_columns) {
