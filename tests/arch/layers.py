@@ -13,7 +13,7 @@ HEADER_OWNERS = {
     "memory": "lease memory",
     "aio": "io_engine io_probe",
     "cpu_adam": "adam",
-    "swap": "swap_store",
+    "swap": "swap_journal swap_paths swap_store",
     "comm": "mpi_module",
     "zero": "engine state_hash",
     "checkpoint": "inspect",
