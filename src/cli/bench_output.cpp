@@ -5,24 +5,15 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 
 #include "headrace/cpu_pool.h"
+#include "headrace/topology.h"
 #include "src/cli/interrupt.h"
 
 namespace headrace::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name"))
-      if (const std::size_t colon = line.find(": "); colon != std::string::npos)
-        return line.substr(colon + 2);
-  return "unknown";
-}
 
 Json or_null(const std::optional<double>& value) {
   return value ? Json(*value) : Json();
@@ -88,7 +79,7 @@ Json to_json(std::string_view benchmark, const BenchReport& report, const BenchM
   }
   return {{"benchmark", benchmark},
           {"machine",
-           {{"cpu", cpu_name()},
+           {{"cpu", cpu_model()},
             {"cpus", available_cpus()},
             {"device", machine.device},
             {"link", machine.link},
