@@ -19,7 +19,7 @@ HEADER_OWNERS = {
     "planner": "planner",
     "model": "model",
     "train": "backends config data train",
-    "bench": "bench",
+    "bench": "bench nvme_bench",
     "seam": "communicator device kernels ops",
 }
 # Modules that implement or use a seam; the others (aio, swap, memory, base) know no device and no rank.
