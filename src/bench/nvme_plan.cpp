@@ -66,7 +66,8 @@ std::optional<Bytes> choose_file_bytes(Bytes asked, Bytes usual, Bytes least, By
                                        const FileSpace& space) {
   // A full disk is trouble for others, and some of what is free becomes the file system's own.
   const Bytes most_free = space.free_bytes - space.free_bytes / 20;
-  const Bytes most = std::min(most_free, space.memory_bytes.value_or(most_free) / 2) / block * block;
+  const Bytes most =
+      (space.memory_bytes ? std::min(most_free, *space.memory_bytes / 2) : most_free) / block * block;
   if (asked != 0) {
     const Bytes wanted = round_up(asked, block);
     return wanted >= least && wanted <= most ? std::optional(wanted) : std::nullopt;

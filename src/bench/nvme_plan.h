@@ -19,7 +19,7 @@ std::string text_of(const BlockWork& work);  // "random read 1MiB depth 8"
 Bytes least_file_bytes(Bytes largest_block, std::uint32_t largest_depth);
 struct FileSpace {
   Bytes free_bytes = 0;
-  std::optional<Bytes> memory_bytes;  // available, where the pages of the file would take it
+  std::optional<Bytes> memory_bytes{};  // available, where the pages of the file would take it
 };
 // Bytes of a path's file, whole blocks: as asked, or (asked 0) `usual`, at most a tenth of the free space and
 // a quarter of the memory, but not less than `least`. None where that is not there.
@@ -51,10 +51,10 @@ SustainedSummary sustained_summary(const std::vector<double>& rates);
 // What is known of where a case's bytes came from.
 struct SourceEvidence {
   bool direct = true;
-  bool in_memory = false;              // pages stay in memory when asked to leave it
-  std::optional<double> from_storage;  // share of the bytes read that the kernel fetched from storage
-  double rate = 0;                     // GB/s
-  std::optional<double> highest_rate;  // GB/s that the drive's link, or else memory, can carry
+  bool in_memory = false;                // pages stay in memory when asked to leave it
+  std::optional<double> from_storage{};  // share of the bytes read that the kernel fetched from storage
+  double rate = 0;                       // GB/s
+  std::optional<double> highest_rate{};  // GB/s that the drive's link, or else memory, can carry
 };
 NvmeSource source_of(const SourceEvidence& evidence);
 

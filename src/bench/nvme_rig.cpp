@@ -28,6 +28,10 @@ constexpr std::uint32_t preparation_depth = 8;
 constexpr Bytes probed_bytes = 16_MiB;  // of a file, for pages that stay in memory
 constexpr Bytes flush_every = 128_MiB;  // of a buffered file in preparation: a late flush has no end
 
+// A rate is not believed beyond what the drive's link carries, or so often what memory copies reach: a copy
+// reads and writes memory, a drive only writes it, and other programs may have slowed the copies.
+constexpr double link_tolerance = 1.05, memory_tolerance = 2;
+
 Bytes buffer_bytes_of(const NvmeBenchOptions& options) {
   return std::max(*std::max_element(options.blocks.begin(), options.blocks.end()), least_preparation_block);
 }
@@ -167,7 +171,7 @@ void NvmeRig::open_paths(Bytes usual_file_bytes) {
   for (PathState& path : paths_) {
     const auto sharing = static_cast<Bytes>(std::count_if(
         paths_.begin(), paths_.end(), [&](const PathState& other) { return other.device == path.device; }));
-    FileSpace space{.free_bytes = free_bytes_of(path.folder) / sharing, .memory_bytes = std::nullopt};
+    FileSpace space{.free_bytes = free_bytes_of(path.folder) / sharing};
     if (path.memory_file_system) space.memory_bytes = available_host_memory() / sharing;
     const auto chosen = choose_file_bytes(options_.file_bytes, usual_file_bytes, least, buffer_bytes_, space);
     if (!chosen) throw disk_too_small(path.folder, options_, least, space);
@@ -175,8 +179,7 @@ void NvmeRig::open_paths(Bytes usual_file_bytes) {
   }
   for (PathState& path : paths_)
     if (!path.scratch->reserve(path.facts.file_bytes))
-      throw disk_too_small(path.folder, options_, least,
-                           {.free_bytes = free_bytes_of(path.folder), .memory_bytes = std::nullopt});
+      throw disk_too_small(path.folder, options_, least, {.free_bytes = free_bytes_of(path.folder)});
 }
 
 void NvmeRig::make_streams() {
