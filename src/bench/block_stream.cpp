@@ -98,6 +98,7 @@ class BlockStream::Run {
     if (block.request.direction == IoDirection::read) {
       const bool every_byte = stream_.check_every_byte_ || reads_++ % blocks_per_full_check == 0;
       stream_.check(block, work_.block_bytes, every_byte, {.oldest = 1, .newest = stream_.generation_});
+      stream_.scratch_.forget(block.request.offset, work_.block_bytes);
     } else {
       auto& written = stream_.written_;
       if (written.size() == kept_writes) written.erase(written.begin());

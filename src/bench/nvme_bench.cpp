@@ -3,7 +3,6 @@
 // each gives alone. Time: [Note: time budget].
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "headrace/errors.h"
 #include "src/bench/nvme_rig.h"
@@ -26,8 +25,7 @@ struct Case {
   BlockWork work;
   FileSet files;
   std::string name, path;
-  double fixed_seconds = 0;  // that a sample takes beside the time it is given
-  std::vector<double> rates, fixed;
+  std::vector<double> rates;
   LatencyHistogram latencies;
   std::uint64_t blocks = 0;
   Bytes moved_bytes = 0, read_bytes = 0;
@@ -55,11 +53,9 @@ class NvmeTable {
   void make_cases();
   void add_case(const BlockWork& work, FileSet files, const std::string& path);
   void measure();
-  void measure_round(int rounds);
   void take_sample(Case& one, double seconds);
   NvmeReport report() const;
   NvmeResult result_of(const Case& one) const;
-  std::vector<double> fixed_seconds() const;
 
   const NvmeBenchOptions& options_;
   const NvmeControl& control_;
@@ -94,51 +90,32 @@ void NvmeTable::add_case(const BlockWork& work, FileSet files, const std::string
   one.name = text_of(work);
   one.path = path;
   if (options_.paths.size() > 1) one.name += path.empty() ? ", all paths" : fmt::format(", {}", path);
-  one.fixed_seconds =
-      first_guess_of_fixed_seconds + static_cast<double>(work.in_flight_bytes()) / rig_.slowest_write_rate();
   cases_.push_back(std::move(one));
 }
 
-std::vector<double> NvmeTable::fixed_seconds() const {
-  std::vector<double> seconds;
-  for (const Case& one : cases_) seconds.push_back(one.fixed_seconds);
-  return seconds;
-}
-
 void NvmeTable::measure() {
-  for (int done = 0; done < most_nvme_rounds && !rig_.stop_requested(); ++done) {
-    const int rounds = rounds_that_fit(budget_.left(), fixed_seconds(), most_nvme_rounds - done);
-    if (rounds == 0 && done > 0) return;
-    measure_round(std::max(rounds, 1));  // the first takes what fits
-  }
-}
-
-// The first of the `rounds` that are still to come.
-void NvmeTable::measure_round(int rounds) {
-  const std::vector<double> fixed = fixed_seconds();
-  const double fixed_of_round = std::accumulate(fixed.begin(), fixed.end(), 0.0);
-  double fixed_left = fixed_of_round * rounds;
-  std::size_t samples_left = cases_.size() * static_cast<std::size_t>(rounds);
-  for (std::size_t c = 0; c < cases_.size() && !rig_.stop_requested(); ++c) {
-    Case& one = cases_[c];
+  std::vector<double> fixed;
+  for (const Case& one : cases_)
+    fixed.push_back(first_guess_of_fixed_seconds +
+                    static_cast<double>(one.work.in_flight_bytes()) / rig_.slowest_write_rate());
+  SampleSchedule schedule(std::move(fixed));
+  while (const auto sample = schedule.next(budget_.left())) {
+    Case& one = cases_[sample->index];
     if (control_.progress) control_.progress(std::min(budget_.spent() / budget_.seconds(), 1.0), one.name);
-    const double seconds = sample_seconds(budget_.left(), samples_left, fixed_left);
-    if (seconds + fixed[c] <= budget_.left()) take_sample(one, seconds);
-    fixed_left -= fixed[c];
-    --samples_left;
+    const double before = budget_.spent();
+    take_sample(one, sample->seconds);
+    schedule.took(*sample, budget_.spent() - before);
+    if (rig_.stop_requested()) return;
   }
 }
 
 void NvmeTable::take_sample(Case& one, double seconds) {
-  const TimeBudget whole(0);
   std::vector<std::optional<TimeBudget>> time(options_.paths.size());  // from the first block that ends
   const RigSample taken = rig_.run(one.files, one.work, [&](std::size_t file, Bytes) {
     if (!time[file]) time[file].emplace(seconds);
     return time[file]->left() > 0;
   });
   rig_.check_written(one.files);
-  one.fixed.push_back(std::max(whole.spent() - seconds, 0.0));
-  one.fixed_seconds = median(one.fixed);
   one.rates.push_back(taken.rate());
   for (const StreamSample& stream : taken.streams) {
     one.latencies.add(stream.latencies);

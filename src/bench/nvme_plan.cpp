@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "src/bench/rounds.h"
 
@@ -78,20 +79,54 @@ std::optional<Bytes> choose_file_bytes(Bytes asked, Bytes usual, Bytes least, By
   return chosen <= most ? std::optional(chosen) : std::nullopt;
 }
 
-int rounds_that_fit(double seconds_left, std::span<const double> fixed_seconds, int most) {
-  const auto round = [&](double sample) {
-    return std::accumulate(fixed_seconds.begin(), fixed_seconds.end(),
-                           sample * static_cast<double>(fixed_seconds.size()));
-  };
-  const auto fit = [&](double sample) {
-    return static_cast<int>(std::clamp(seconds_left / round(sample), 0.0, static_cast<double>(most)));
-  };
-  constexpr int enough = 3;  // for a median: more of them only where they are not short
-  return std::max(fit(usual_sample_seconds), std::min(fit(least_sample_seconds), enough));
+SampleSchedule::SampleSchedule(std::vector<double> fixed_seconds)
+    : fixed_(std::move(fixed_seconds)), seen_(fixed_.size()), turn_(fixed_.size()) {}
+
+double SampleSchedule::fixed_of_round() const {
+  return std::accumulate(fixed_.begin(), fixed_.end(), 0.0);
 }
 
-double sample_seconds(double seconds_left, std::size_t samples, double fixed_seconds) {
-  return std::max((seconds_left - fixed_seconds) / static_cast<double>(samples), least_sample_seconds);
+int SampleSchedule::rounds_that_fit(double seconds_left) const {
+  const auto fit = [&](double sample) {
+    const double round = fixed_of_round() + sample * static_cast<double>(fixed_.size());
+    return static_cast<int>(std::clamp(seconds_left / round, 0.0, double{most_nvme_rounds}));
+  };
+  return std::min(
+      std::max(fit(usual_sample_seconds), std::min(fit(least_sample_seconds), enough_nvme_rounds)),
+      most_nvme_rounds - rounds_begun_);
+}
+
+// A round for which the time is short is begun all the same: it takes the samples that fit.
+bool SampleSchedule::begin_round(double seconds_left) {
+  if (rounds_begun_ == most_nvme_rounds || !std::exchange(took_any_, false)) return false;
+  const auto rounds = static_cast<std::size_t>(std::max(rounds_that_fit(seconds_left), 1));
+  fixed_left_ = fixed_of_round() * static_cast<double>(rounds);
+  samples_left_ = fixed_.size() * rounds;
+  turn_ = 0;
+  ++rounds_begun_;
+  return true;
+}
+
+std::optional<SampleSchedule::Sample> SampleSchedule::next(double seconds_left) {
+  for (;;) {
+    if (turn_ == fixed_.size() && !begin_round(seconds_left)) return std::nullopt;
+    for (; turn_ < fixed_.size();) {
+      const std::size_t index = turn_++;
+      const double share = (seconds_left - fixed_left_) / static_cast<double>(samples_left_);
+      const Sample sample{.index = index, .seconds = std::max(share, least_sample_seconds)};
+      fixed_left_ -= fixed_[index];
+      --samples_left_;
+      if (sample.seconds + fixed_[index] > seconds_left) continue;
+      took_any_ = true;
+      return sample;
+    }
+  }
+}
+
+void SampleSchedule::took(const Sample& sample, double seconds) {
+  std::vector<double>& seen = seen_[sample.index];
+  seen.push_back(std::max(seconds - sample.seconds, 0.0));
+  fixed_[sample.index] = median(seen);
 }
 
 double median_deviation(const std::vector<double>& values) {

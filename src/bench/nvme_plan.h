@@ -28,14 +28,37 @@ std::optional<Bytes> choose_file_bytes(Bytes asked, Bytes usual, Bytes least, By
 
 // [Note: time budget] Preparation writes until its file is full or a fifth of the time is over. A sample
 // takes the time it is given and a fixed time beside: emptying the queue, checks. What is left is given out
-// evenly, again before each sample, so that what one took too long the others make up for.
+// evenly, again before each sample, so that what one took too long the others make up for. Rounds are planned
+// so that samples have their usual length, or a shorter one where that gives enough of them for a median.
 inline constexpr double preparation_share = 0.2;
-inline constexpr int most_nvme_rounds = 9;
+inline constexpr int most_nvme_rounds = 9, enough_nvme_rounds = 3;
 inline constexpr double usual_sample_seconds = 0.1, least_sample_seconds = 0.02;
-// Rounds of a sample of each case that fit, 0 to most_nvme_rounds. fixed_seconds: by case.
-int rounds_that_fit(double seconds_left, std::span<const double> fixed_seconds, int most);
-// Of the next of `samples` samples that take `fixed_seconds` in all beside; at least least_sample_seconds.
-double sample_seconds(double seconds_left, std::size_t samples, double fixed_seconds);
+
+// Whose turn it is and for how long, for cases that alternate. Knows no clock: it is told what is left.
+class SampleSchedule {
+ public:
+  struct Sample {
+    std::size_t index = 0;  // of the case
+    double seconds = 0;     // to give it
+  };
+  // fixed_seconds: by case, a guess until the first sample is taken.
+  explicit SampleSchedule(std::vector<double> fixed_seconds);
+  // None where nothing more fits, or every case has its rounds.
+  std::optional<Sample> next(double seconds_left);
+  void took(const Sample& sample, double seconds);  // seconds: in all
+
+ private:
+  bool begin_round(double seconds_left);
+  int rounds_that_fit(double seconds_left) const;
+  double fixed_of_round() const;
+
+  std::vector<double> fixed_;
+  std::vector<std::vector<double>> seen_;  // by case
+  std::size_t turn_, samples_left_ = 0;    // samples left: of all rounds planned
+  double fixed_left_ = 0;
+  int rounds_begun_ = 0;
+  bool took_any_ = true;  // in this round
+};
 
 // Median absolute deviation from the median.
 double median_deviation(const std::vector<double>& values);

@@ -86,6 +86,11 @@ void ScratchFile::evict() {
   ::posix_fadvise(file_.fd(), 0, 0, POSIX_FADV_DONTNEED);  // advice: resident_share says what came of it
 }
 
+void ScratchFile::forget(std::uint64_t offset, Bytes bytes) {
+  if (file_.direct()) return;
+  ::posix_fadvise(file_.fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
+}
+
 double ScratchFile::resident_share(Bytes bytes) const {
   if (bytes == 0) return 0;
   void* memory = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file_.fd(), 0);

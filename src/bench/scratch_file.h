@@ -24,6 +24,8 @@ class ScratchFile {
   void shrink(Bytes bytes);
   // Writes what is dirty and asks the page cache to forget the file.
   void evict();
+  // Asks the page cache of a buffered file to forget a part, so that its next read is one.
+  void forget(std::uint64_t offset, Bytes bytes);
   // Share of the first `bytes` that are in memory.
   double resident_share(Bytes bytes) const;
 

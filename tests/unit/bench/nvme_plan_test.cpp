@@ -52,32 +52,24 @@ TEST(FileBytes, are_as_asked_where_they_fit) {
   EXPECT_EQ(choose_file_bytes(97_GiB, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 100_GiB}), std::nullopt);
 }
 
-// The loop of the benchmark on no clock at all: a sample takes its time, what its case costs beside, and a
-// mistake. Returns the time that was used.
+// The schedule on no clock at all: a sample takes what it is given and what its case costs beside.
 struct Simulated {
   double used = 0;
   std::vector<int> rounds{};
 };
 Simulated simulate(double seconds, const std::vector<double>& guessed, const std::vector<double>& real) {
   Simulated run{.rounds = std::vector<int>(real.size())};
-  std::vector<double> fixed = guessed;
-  for (int done = 0; done < most_nvme_rounds; ++done) {
-    const int rounds = rounds_that_fit(seconds - run.used, fixed, most_nvme_rounds - done);
-    if (rounds == 0 && done > 0) break;
-    const int planned = std::max(rounds, 1);
-    double fixed_left = std::accumulate(fixed.begin(), fixed.end(), 0.0) * planned;
-    std::size_t left = fixed.size() * static_cast<std::size_t>(planned);
-    const std::vector<double> at_start = fixed;
-    for (std::size_t c = 0; c < fixed.size(); ++c) {
-      const double sample = sample_seconds(seconds - run.used, left, fixed_left);
-      if (sample + at_start[c] <= seconds - run.used) {
-        run.used += sample + real[c];
-        fixed[c] = real[c];
-        ++run.rounds[c];
-      }
-      fixed_left -= at_start[c];
-      --left;
+  SampleSchedule schedule(guessed);
+  std::size_t expected = 0;
+  while (const auto sample = schedule.next(seconds - run.used)) {
+    EXPECT_GE(sample->seconds, least_sample_seconds);
+    if (guessed == real) {
+      EXPECT_EQ(sample->index, expected++ % real.size());  // they alternate
     }
+    const double took = sample->seconds + real[sample->index];
+    run.used += took;
+    ++run.rounds[sample->index];
+    schedule.took(*sample, took);
   }
   return run;
 }
@@ -106,27 +98,46 @@ TEST(TimeBudget, is_kept_when_samples_cost_ten_times_what_was_guessed_or_a_tenth
   }
 }
 
-TEST(TimeBudget, too_short_for_all_cases_gives_those_that_fit_a_sample_each) {
-  const Simulated run = simulate(1.0, {0.001, 5.0, 0.001, 0.5, 0.001}, {0.001, 5.0, 0.001, 0.5, 0.001});
-  EXPECT_LE(run.used, 1.0);
-  EXPECT_EQ(run.rounds[1], 0);
-  EXPECT_GE(run.rounds[0], 1);
-  EXPECT_GE(run.rounds[2], 1);
-  EXPECT_GE(run.rounds[4], 1);
+TEST(TimeBudget, too_short_for_all_cases_gives_those_that_fit_their_samples) {
+  const std::vector<double> costs = {0.001, 5.0, 0.001, 0.5, 0.001};
+  double used = 0;
+  std::vector<int> rounds(costs.size());
+  SampleSchedule schedule(costs);
+  while (const auto sample = schedule.next(1.0 - used)) {
+    used += sample->seconds + costs[sample->index];
+    ++rounds[sample->index];
+    schedule.took(*sample, sample->seconds + costs[sample->index]);
+  }
+  EXPECT_LE(used, 1.0);
+  EXPECT_EQ(rounds[1], 0);
+  for (const std::size_t quick : {0, 2, 4}) EXPECT_GE(rounds[quick], 1);
+}
+
+TEST(TimeBudget, one_sample_that_took_long_does_not_end_the_rest_early) {
+  double used = 0;
+  SampleSchedule schedule(std::vector<double>(24, 0.005));
+  for (int taken = 0;; ++taken) {
+    const auto sample = schedule.next(5.0 - used);
+    if (!sample) break;
+    const double took = sample->seconds + (taken == 3 || taken == 4 ? 0.6 : 0.005);
+    used += took;
+    schedule.took(*sample, took);
+  }
+  EXPECT_LE(used, 5.05);
+  EXPECT_GE(used, 4.75);
 }
 
 TEST(TimeBudget, more_time_gives_more_rounds_and_then_longer_samples) {
   const std::vector<double> fixed(10, 0.001);
-  EXPECT_EQ(rounds_that_fit(0.1, fixed, 9), 0);
-  EXPECT_EQ(rounds_that_fit(0.3, fixed, 9), 1);
-  EXPECT_EQ(rounds_that_fit(1.0, fixed, 9), 3);  // short samples, enough for a median
-  EXPECT_EQ(rounds_that_fit(2.9, fixed, 9), 3);
-  EXPECT_EQ(rounds_that_fit(5.1, fixed, 9), 5);
-  EXPECT_EQ(rounds_that_fit(100.0, fixed, 9), 9);
-  EXPECT_EQ(rounds_that_fit(100.0, fixed, 2), 2);
-  EXPECT_EQ(rounds_that_fit(-1.0, fixed, 9), 0);
-  EXPECT_NEAR(sample_seconds(10, 10, 1), 0.9, 1e-12);
-  EXPECT_EQ(sample_seconds(1, 100, 2), least_sample_seconds);
+  const auto rounds = [&](double seconds) { return simulate(seconds, fixed, fixed).rounds.front(); };
+  EXPECT_EQ(rounds(0.3), 1);
+  EXPECT_EQ(rounds(1.0), 3);  // short samples, enough for a median
+  EXPECT_EQ(rounds(2.9), 3);
+  EXPECT_EQ(rounds(5.1), 5);
+  EXPECT_EQ(rounds(100.0), most_nvme_rounds);
+  EXPECT_FALSE(SampleSchedule(fixed).next(-1.0));
+  EXPECT_FALSE(SampleSchedule(fixed).next(0.02));
+  EXPECT_NEAR(SampleSchedule(fixed).next(90.09)->seconds, 1.0, 1e-3);
 }
 
 TEST(MedianDeviation, is_not_moved_by_one_wild_value) {
