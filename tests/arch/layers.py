@@ -20,7 +20,7 @@ HEADER_OWNERS = {
     "planner": "planner",
     "model": "model",
     "train": "backends config data train",
-    "bench": "bench",
+    "bench": "bench nvme_bench",
     "doctor": "doctor",
     "seam": "communicator device gpu_build kernels ops",
 }
