@@ -20,15 +20,16 @@ HEADER_OWNERS = {
     "model": "model",
     "train": "backends config data train",
     "bench": "bench",
+    "tune": "tune",
     "seam": "communicator device kernels ops",
 }
 # Modules that implement or use a seam; the others (aio, swap, memory, base) know no device and no rank.
 SEAM_USERS = {
     "device": {"seam", "device", "gpu", "comm", "zero", "checkpoint", "planner", "model", "train", "bench",
-               "cli"},
-    "communicator": {"seam", "gpu", "comm", "zero", "checkpoint", "planner", "train", "bench", "cli"},
+               "tune", "cli"},
+    "communicator": {"seam", "gpu", "comm", "zero", "checkpoint", "planner", "train", "bench", "tune", "cli"},
     "ops": {"seam", "gpu", "model", "train"},
-    "kernels": {"seam", "cpu_adam", "device", "gpu", "zero", "checkpoint", "planner", "train", "bench", "cli"},
+    "kernels": {"seam", "cpu_adam", "device", "gpu", "zero", "checkpoint", "planner", "train", "bench", "tune", "cli"},
 }
 # (reader, owner): private headers that another module reads. The planner asks the engine's own layout and sizing rules, so
 # that plan and engine cannot differ.
@@ -43,7 +44,7 @@ LIBRARY_HOMES = {
     r"(oneapi/dnnl/)?dnnl.*": {"model"},
     r"xxhash\.h": {"zero"},
     r"CLI/.*": {"cli"},
-    r"nlohmann/.*": {"swap", "zero", "checkpoint", "planner", "train", "cli"},
+    r"nlohmann/.*": {"swap", "zero", "checkpoint", "planner", "train", "tune", "cli"},
     r"(cuda|cublas|nccl|curand|cudnn).*": {"gpu"},
     r"spdlog/.*": {"base"},
 }
@@ -68,7 +69,7 @@ class Modules:
 
     def __init__(self, root):
         self.folders = {"cli": "src/cli"}
-        self.depends = {"cli": {"train", "bench"}, "seam": {"cpu_adam", "memory"}}
+        self.depends = {"cli": {"train", "bench", "tune"}, "seam": {"cpu_adam", "memory"}}
         text = re.sub(r"#.*", "", (root / "CMakeLists.txt").read_text())
         for call in re.findall(r"headrace_module\(([^)]*)\)", text):
             words = call.replace("${CMAKE_DL_LIBS}", "").split()
