@@ -58,12 +58,21 @@ std::vector<std::string> distinct_directories(const std::vector<std::string>& di
   return all;
 }
 
+bool is_refusal_of_space(int code) {
+  return code == ENOSPC || code == EDQUOT || code == EFBIG;
+}
+
 // Makes the folder if its parent exists; returns whether it was made.
 bool make_store_folder(const std::string& path) {
   if (path.empty()) throw UsageError("the swap path is empty; give the folder with --swap-path.");
   const int code = make_folder(path);
   if (code == 0) return true;
   if (folder_exists(path)) return false;
+  if (is_refusal_of_space(code))
+    throw DoesNotFit(
+        fmt::format("the swap folder {} cannot be made: {}. Free some space, or give --swap-path a folder on "
+                    "a larger disk.",
+                    path, std::strerror(code)));
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("the swap folder {} cannot be used: {}", path, why));
   };
@@ -115,10 +124,6 @@ void require_space(const SwapStoreOptions& options, const std::vector<Bytes>& ne
   for (const auto& [id, device] : devices)
     if (device.needed > device.available)
       does_not_fit(device.directories, device.needed, device.available, options.durability, "");
-}
-
-bool is_refusal_of_space(int code) {
-  return code == ENOSPC || code == EDQUOT || code == EFBIG;
 }
 
 std::uint64_t random_id() {

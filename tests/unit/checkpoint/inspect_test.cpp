@@ -124,14 +124,16 @@ TEST_F(InspectTest, one_flipped_bit_is_reported_with_its_block_and_there_is_no_h
   EXPECT_TRUE(inspect({}).good());  // without reading, nothing is known to be wrong
 }
 
-TEST_F(InspectTest, damage_in_the_older_step_is_found_by_verify) {
+TEST_F(InspectTest, an_older_step_that_is_not_whole_any_more_is_noted_by_verify_and_no_damage) {
   make(1, 1, 200);
   auto store = SwapStore::open_read_only({rank_folder(0)}, *engine_);
   store->position_at(3);
   const SwapStore::Extent older = store->extents(0)[0];
   flip_bit(older.path, older.offset);
-  EXPECT_TRUE(inspect({.hash = true}).good());
-  EXPECT_FALSE(inspect({.verify = true}).good());
+  EXPECT_THAT(inspect({.hash = true}).notes, ::testing::IsEmpty());
+  const InspectReport report = inspect({.verify = true});
+  EXPECT_TRUE(report.good());
+  EXPECT_THAT(report.notes, ::testing::ElementsAre(HasSubstr("of step 3, which step 4 replaced")));
 }
 
 TEST_F(InspectTest, a_missing_rank_prevents_the_hash_of_sharded_states_only) {
