@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "headrace/errors.h"
@@ -73,6 +74,36 @@ std::byte* Stripes::piece_memory(std::uint32_t block, std::uint32_t piece, std::
   const std::uint32_t data_pieces = map.shape().data_pieces();
   return piece < data_pieces ? data + piece * map.piece_bytes(block)
                              : parity + (piece - data_pieces) * map.piece_bytes(block);
+}
+
+std::vector<std::string> Stripes::read_pieces(std::uint32_t block, std::span<const ExtentEntry> entries,
+                                              std::byte* memory) const {
+  const Bytes bytes = map.piece_bytes(block), checked = map.checked_bytes(block);
+  std::vector<std::string> wrong(entries.size());
+  std::vector<IoTicket> tickets(entries.size());
+  for (std::size_t piece = 0; piece < entries.size() && bytes > 0; ++piece)
+    if (!group.is_lost(entries[piece].path))
+      tickets[piece] =
+          engine.submit(IoDirection::read, group.extents(entries[piece].path), entries[piece].offset,
+                        HostLease::borrowed({memory + piece * bytes, bytes}), bytes);
+  for (std::size_t piece = 0; piece < entries.size() && bytes > 0; ++piece) {
+    const ExtentEntry& entry = entries[piece];
+    const std::string where = fmt::format("{} at offset {}", group.extents_path(entry.path), entry.offset);
+    if (!tickets[piece]) {
+      wrong[piece] = where + ": the path is lost";
+      continue;
+    }
+    const IoResult result = tickets[piece].wait();
+    const std::uint32_t crc = crc32c({memory + piece * bytes, checked});
+    if (!result.ok())
+      wrong[piece] = fmt::format("{}: {}", where, std::strerror(result.code));
+    else if (result.bytes < checked)
+      wrong[piece] = fmt::format("{}: the file ends after {} of {} bytes", where, result.bytes, checked);
+    else if (crc != entry.crc32c)
+      wrong[piece] = fmt::format("{}: its {} bytes have CRC32C {:08x}, {:08x} was written", where, checked,
+                                 crc, entry.crc32c);
+  }
+  return wrong;
 }
 
 void Stripes::seal(std::uint32_t block, std::byte* data, std::byte* parity,

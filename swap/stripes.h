@@ -76,6 +76,10 @@ struct Stripes {
           std::uint32_t parity_buffers, std::span<std::byte> parity_memory);
   // Bytes of a piece, in the block's buffer or behind each other in the parity memory.
   std::byte* piece_memory(std::uint32_t block, std::uint32_t piece, std::byte* data, std::byte* parity) const;
+  // Reads all pieces of a version behind each other, of those paths that are not lost. By piece: empty when
+  // it is as it was written, else what is wrong.
+  std::vector<std::string> read_pieces(std::uint32_t block, std::span<const ExtentEntry> entries,
+                                       std::byte* memory) const;
   // Parity and checksums of what is to be written; entries of one block, without places.
   void seal(std::uint32_t block, std::byte* data, std::byte* parity, std::span<ExtentEntry> entries) const;
 };

@@ -247,6 +247,20 @@ std::vector<SwapStore::Extent> VersionedStore::extents(BlockIndex block) const {
   return extents;
 }
 
+std::vector<std::string> VersionedStore::damage(BlockIndex block) {
+  const SwapBlock& description = block_at(block);
+  const auto entries = entries_of(std::as_const(working_), block);
+  if (entries.front().generation == 0) return {};
+  if (step_writes_[block]) step_writes_[block]->complete();
+  const AlignedMemory memory(stripes_->map.piece_bytes(block) * entries.size());
+  std::vector<std::string> found;
+  for (const std::string& wrong : stripes_->read_pieces(block, entries, memory.memory().data()))
+    if (!wrong.empty())
+      found.push_back(fmt::format("swap block \"{}\" (generation {}) is damaged in {}", description.name,
+                                  entries.front().generation, wrong));
+  return found;
+}
+
 void VersionedStore::remove_on_close() {
   check_writable();
   remove_on_close_ = true;
