@@ -448,6 +448,7 @@ TEST_F(KilledBeforeAnyCall, a_run_leaves_a_whole_step_on_all_paths_and_on_those_
         found.insert(step);
         ASSERT_TRUE(holds_step(*store, step)) << "before call " << call;
         ASSERT_LE(steps_of(*store).size(), 2u);
+        store->release_superseded();
         commit_and_release(*store, step + 10);
         ASSERT_TRUE(holds_step(*store, step + 10));
         if (ended) break;
