@@ -185,9 +185,14 @@ void find_old_journals(Survey& survey) {
     if (survey.lost_count() == 1 && errors[p]) std::rethrow_exception(errors[p]);
     problems.push_back(survey.paths[p].problem);
   }
-  throw CorruptData(fmt::format(
+  const bool all_missing = std::all_of(
+      survey.paths.begin(), survey.paths.end(),
+      [](const SurveyedPath& path) { return path.state == State::good || path.state == State::missing; });
+  const std::string text = fmt::format(
       "the swap store cannot be opened without {} of its {} paths, its parity makes up for {}: {}",
-      problems.size(), survey.paths.size(), survey.description.shape.parity, fmt::join(problems, "; ")));
+      problems.size(), survey.paths.size(), survey.description.shape.parity, fmt::join(problems, "; "));
+  if (all_missing) throw UsageError(text);
+  throw CorruptData(text);
 }
 
 }  // namespace
