@@ -88,6 +88,17 @@ class RecordedRun {
     else
       allowed_ = {.attempts = {number}, .no_store = false};
   }
+  // A step whose process is killed between writing its record and flushing it, and the next process.
+  void kill_in_commit_and_open(std::uint64_t step) {
+    const Allowed before = allowed_;
+    commit(step);
+    allowed_.attempts.insert(before.attempts.begin(), before.attempts.end());
+    HEADRACE_CHECK(recording_.back().event.call == FileCall::sync, "a commit does not end with a flush");
+    recording_.pop_back();
+    close();
+    open();
+    allowed_.attempts = {attempts_.size() - 1};
+  }
   void step(std::uint64_t step, Bytes metadata_bytes = 0) {
     write();
     commit(step, metadata_bytes);
@@ -271,6 +282,16 @@ void removed(RecordedRun& run) {
   run.remove_and_close();
 }
 
+void killed_before_the_last_flush(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.record_from_here();
+  run.write();
+  run.kill_in_commit_and_open(2);
+  run.release();
+  run.step(3);
+}
+
 // A path is lost in a commit, which is made all the same; a store opened later goes on without it.
 void lost_path(RecordedRun& run) {
   run.create();
@@ -295,6 +316,7 @@ const std::vector<Scenario> scenarios = {
     {"failed_flushes", failed_flushes, 2000},
     {"another_store_in_its_place", another_store_in_its_place, 500},
     {"removed", removed, 10},
+    {"killed_before_the_last_flush", killed_before_the_last_flush, 300},
     {"first_steps_on_two_paths", first_steps, 600, 2},
     {"going_back_on_two_paths", going_back, 600, 2},
     {"first_steps_with_parity", first_steps, 600, 3, 1},
