@@ -50,6 +50,7 @@ constexpr Condition conditions[] = {
     {"swap_buffers", true, nvme, on_nvme},
     {"swap_cache", true, nvme, on_nvme},
     {"io", true, nvme, on_nvme},
+    {"require_io_uring", true, nvme, on_nvme},
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},

@@ -195,6 +195,13 @@ Json scheduler_section(const DeepSpeedScheduler& scheduler) {
 
 // As given: what follows from the world size is left out, so that the text means the same with any number of
 // ranks.
+IoKind resolve_io(const Settings& settings) {
+  if (!settings.require_io_uring) return settings.io;
+  if (settings.io == IoKind::threads)
+    throw UsageError("--require-io-uring and --io threads exclude each other. Leave one of them out.");
+  return IoKind::io_uring;
+}
+
 BatchSizes printed_batch(const BatchSizes& given, const BatchSizes& resolved) {
   if (given.global != 0) return given;
   return {.global = 0, .micro = resolved.micro, .accumulation = resolved.accumulation};
@@ -276,7 +283,7 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   options.host_memory_bytes = settings.host_memory_bytes;
   options.threads = static_cast<int>(settings.threads);
   options.link_bytes_per_second = static_cast<double>(settings.link_bytes_per_second);
-  options.io = settings.io;
+  options.io = resolve_io(settings);
   options.swap_paths = settings.swap_paths;
   options.swap_cache_bytes = settings.swap_cache_bytes;
   options.resume_swap = settings.resume_swap;

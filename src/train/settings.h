@@ -58,6 +58,7 @@ struct Settings {
   std::uint64_t threads = 0;
   Bytes link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
+  bool require_io_uring = false;
 
   bool resume_swap = false;
   std::string metrics_path;
