@@ -61,6 +61,8 @@ struct EngineOptions {
   bool retain_adjacent =
       true;  // stage 3: a released unit whose next use is the next acquire is not gathered again
 
+  bool pin_memory = true;  // lock host memory that is copied to and from the device, where the system lets us
+
   std::string swap_directory;  // of this rank
   Durability durability = Durability::step;
 };

@@ -145,7 +145,7 @@ Table zero_offload_keys() {
       {z + "optimizer.device", works, "offload_optimizer", "\"none\"", "tier of optimizer states"},
       {z + "optimizer.nvme_path", works, "swap_path", "null", "folder of the swap store"},
       {z + "optimizer.buffer_count", works, "swap_buffers", "4", "optimizer blocks in flight"},
-      {z + "optimizer.pin_memory", hint, "", "true", ""},
+      {z + "optimizer.pin_memory", works, "pin_memory", "true", "lock host memory for copies"},
       {z + "optimizer.pipeline_read", hint, "", "false", ""},
       {z + "optimizer.pipeline_write", hint, "", "false", ""},
       {z + "optimizer.pipeline", hint, "", "false", ""},
@@ -158,7 +158,7 @@ Table zero_offload_keys() {
       {z + "param.buffer_count", hint, "", "5", ""},
       {z + "param.buffer_size", hint, "", "1e8", ""},
       {z + "param.max_in_cpu", hint, "", "1e9", ""},
-      {z + "param.pin_memory", hint, "", "true", ""},
+      {z + "param.pin_memory", works, "pin_memory", "true", "lock host memory for copies"},
   };
 }
 
@@ -191,7 +191,7 @@ Table zero_hints() {
       {z + "enable_sanity_checks", hint, "", "false", ""},
       {z + "save_muon_momentum_buffer_in_memory", hint, "", "false", ""},
       {z + "leaf_module", hint, "", "null", ""},
-      {z + "cpu_offload_use_pin_memory", hint, "", "null", ""},
+      {z + "cpu_offload_use_pin_memory", works, "pin_memory", "null", "lock host memory for copies"},
   };
 }
 
