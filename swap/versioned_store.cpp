@@ -226,11 +226,11 @@ void VersionedStore::check_whole(const CommitRecord& record) {
     submit(IoDirection::read, block, record.table[block], buffer.lease())->check();
 }
 
-std::optional<SwapStore::Extent> VersionedStore::extent(BlockIndex block) const {
+std::vector<SwapStore::Extent> VersionedStore::extents(BlockIndex block) const {
   const SwapBlock& description = block_at(block);
   const ExtentEntry& entry = working_[block];
-  if (entry.generation == 0) return std::nullopt;
-  return Extent{parts_.extents->file.path(), entry.offset, description.bytes, entry.generation, entry.crc32c};
+  if (entry.generation == 0) return {};
+  return {{parts_.extents->file.path(), entry.offset, description.bytes, entry.generation, entry.crc32c}};
 }
 
 void VersionedStore::remove_on_close() {

@@ -174,7 +174,7 @@ namespace {
 TEST(SyscallHook, sees_every_change_of_a_store_in_order_and_passes_it_on) {
   const TemporaryFolder folder;
   const auto engine = make_thread_engine({});
-  const SwapStoreOptions options{folder.path("s"), Durability::step, "{}"};
+  const SwapStoreOptions options{{folder.path("s")}, Durability::step, "{}"};
   std::vector<std::string> seen;
   {
     const SyscallHook hook(folder.path(), [&](const FileEvent& event) {
