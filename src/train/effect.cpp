@@ -54,6 +54,7 @@ constexpr Condition conditions[] = {
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},
+    {"pin_memory", true, "a tier off the device (--offload-optimizer cpu, for one)", offloads},
     {"link_bandwidth", true, "a tier off the device (--offload-optimizer cpu, for one)", offloads},
     {"eval_every", false, "held-out text (--eval-data FILE)", evaluates},
     {"eval_batches", false, "held-out text (--eval-data FILE)", evaluates},

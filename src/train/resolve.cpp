@@ -170,6 +170,7 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.prefetch_units = static_cast<std::uint32_t>(settings.prefetch_units);
   engine.persistence_numel = settings.persistence_numel;
   engine.retain_adjacent = settings.retain_adjacent;
+  engine.pin_memory = settings.pin_memory;
   engine.swap_directories = rank_directories(settings.swap_paths, rank);
   engine.swap_parity = static_cast<std::uint32_t>(settings.swap_parity);
   engine.swap_path_rates = settings.swap_path_rates;
