@@ -61,7 +61,9 @@ struct EngineOptions {
   bool retain_adjacent =
       true;  // stage 3: a released unit whose next use is the next acquire is not gathered again
 
-  std::string swap_directory;  // of this rank
+  std::vector<std::string> swap_directories;  // of this rank, one a swap path
+  std::uint32_t swap_parity = 0;              // swap paths that may be lost
+  std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
   Durability durability = Durability::step;
 };
 

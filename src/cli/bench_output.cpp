@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 
 #include "headrace/cpu_pool.h"
+#include "headrace/topology.h"
 #include "src/cli/interrupt.h"
 
 namespace headrace::cli {
@@ -88,7 +88,7 @@ Json to_json(std::string_view benchmark, const BenchReport& report, const BenchM
   }
   return {{"benchmark", benchmark},
           {"machine",
-           {{"cpu", cpu_name()},
+           {{"cpu", cpu_model()},
             {"cpus", available_cpus()},
             {"device", machine.device},
             {"link", machine.link},
