@@ -15,6 +15,7 @@ void add_train(CLI::App& program, int& status);
 void add_plan(CLI::App& program, int& status);
 void add_inspect(CLI::App& program, int& status);
 void add_bench(CLI::App& program, int& status);
+void add_tune(CLI::App& program, int& status);
 void add_bench_link(CLI::App& bench, int& status);
 void add_bench_collectives(CLI::App& bench, int& status);
 

@@ -138,6 +138,7 @@ int run(int argc, char** argv) {
   add_plan(program, status);
   add_inspect(program, status);
   add_bench(program, status);
+  add_tune(program, status);
   try {
     parse(program, argc, argv, status);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

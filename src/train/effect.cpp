@@ -44,6 +44,8 @@ constexpr Condition conditions[] = {
     {"swap_buffers", true, nvme, on_nvme},
     {"swap_cache", true, nvme, on_nvme},
     {"io", true, nvme, on_nvme},
+    {"io_depth", true, nvme, on_nvme},
+    {"io_request", true, nvme, on_nvme},
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},

@@ -249,6 +249,8 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   options.threads = static_cast<int>(settings.threads);
   options.link_bytes_per_second = static_cast<double>(settings.link_bytes_per_second);
   options.io = settings.io;
+  if (settings.io_depth) options.io_depth = static_cast<std::uint32_t>(*settings.io_depth);
+  options.io_request_bytes = settings.io_request_bytes;
   options.swap_path = settings.swap_path;
   options.swap_cache_bytes = settings.swap_cache_bytes;
   options.resume_swap = settings.resume_swap;

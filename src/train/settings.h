@@ -56,6 +56,8 @@ struct Settings {
   std::uint64_t threads = 0;
   Bytes link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
+  std::optional<std::uint64_t> io_depth;
+  std::optional<Bytes> io_request_bytes;
 
   bool resume_swap = false;
   std::string metrics_path;
