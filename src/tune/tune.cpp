@@ -71,7 +71,7 @@ class Tuning {
       write = file.write(most);
     }
     files_.remove("probe");
-    const double step_seconds = std::clamp(options_.seconds / 240, 0.01, 2.0);
+    const double step_seconds = std::clamp(options_.seconds / 150, 0.01, 2.0);
     report_.trial_parameters = trial_parameters(read.bytes_per_second(), write.bytes_per_second(),
                                                 step_seconds, available, options_.parameters);
     if (report_.trial_parameters == 0)
