@@ -51,6 +51,8 @@ constexpr Condition conditions[] = {
     {"swap_cache", true, nvme, on_nvme},
     {"io", true, nvme, on_nvme},
     {"require_io_uring", true, nvme, on_nvme},
+    {"io_depth", true, nvme, on_nvme},
+    {"io_request", true, nvme, on_nvme},
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},

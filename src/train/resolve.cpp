@@ -286,6 +286,8 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   options.link_bytes_per_second = static_cast<double>(settings.link_bytes_per_second);
   options.io = resolve_io(settings);
   options.swap_paths = settings.swap_paths;
+  if (settings.io_depth) options.io_depth = static_cast<std::uint32_t>(*settings.io_depth);
+  options.io_request_bytes = settings.io_request_bytes;
   options.swap_cache_bytes = settings.swap_cache_bytes;
   options.resume_swap = settings.resume_swap;
   options.metrics_path = settings.metrics_path;

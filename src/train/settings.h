@@ -59,6 +59,8 @@ struct Settings {
   Bytes link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
   bool require_io_uring = false;
+  std::optional<std::uint64_t> io_depth;
+  std::optional<Bytes> io_request_bytes;
 
   bool resume_swap = false;
   std::string metrics_path;

@@ -13,9 +13,9 @@
 namespace headrace::tune {
 
 struct SwapPipelineOptions {
-  SwapPoint point;
+  SwapPoint point{};
   std::uint64_t parameters = 0;
-  std::string folder;  // of the store; created, and left as it is at the end
+  std::string folder{};  // of the store; created, and left as it is at the end
   Durability durability = Durability::step;
   Bytes cache_bytes = 0;        // blocks kept in memory, written but not read
   Bytes host_memory_bytes = 0;  // hard limit; 0: none
@@ -53,6 +53,6 @@ class SwapPipeline {
 
 // Elements of a whole block.
 std::uint64_t block_numel(const SwapPoint& point);
-std::unique_ptr<IoEngine> make_engine(const SwapPoint& point);
+std::unique_ptr<IoEngine> open_io(const SwapPoint& point);
 
 }  // namespace headrace::tune
