@@ -53,7 +53,7 @@ IoCounters plan_io(const PlanRequest& request) {
     const auto blocks = optimizer_blocks(rank.units, rank.placement, request.engine);
     const std::vector<bool> cached = cached_blocks(blocks, request.engine);
     for (std::size_t b = 0; b < blocks.size(); ++b) {
-      const Bytes bytes = state_buffer_bytes(blocks[b].range.numel);
+      const Bytes bytes = state_buffer_bytes(blocks[b].range.numel, request.engine);
       io.written_bytes += bytes;
       if (!cached[b]) io.read_bytes += bytes;
     }

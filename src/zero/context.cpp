@@ -61,6 +61,8 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
       device_memory(device_in.arena(), device_budget) {
   if (placement.optimizer.tier == Tier::nvme && io == nullptr)
     throw UsageError("optimizer states on NVMe need a swap path: give --swap-path DIR.");
+  HEADRACE_CHECK(!options.update_override || placement.optimizer.tier != Tier::device,
+                 "update_override stands for the host's update, which the device tier does not have");
 }
 
 void EngineContext::pin(std::span<std::byte> memory) {
