@@ -7,7 +7,7 @@ which it always uses. Only calls are timed: buffers are filled before a write an
 clock. Files are written once before they are measured, and the kernel's count of the process's device bytes is checked.
 
     python3 -m venv VENV && VENV/bin/pip install torch numpy ninja setuptools
-    DS_BUILD_OPS=0 VENV/bin/pip install --no-build-isolation deepspeed   # the op is compiled on first use: g++ and libaio-dev
+    DS_BUILD_OPS=0 VENV/bin/pip install deepspeed   # the op is compiled on first use: g++ and libaio-dev
     VENV/bin/python perf/io/deepspeed_aio.py FILE --direction read --block-bytes 1MiB --depth 8
 
 With --serve it reads one such case a line as JSON ({"file":, "direction":, "block_bytes":, "depth":, "file_bytes":}) and answers
@@ -24,7 +24,7 @@ import time
 
 STRIDE = 4096  # one known word, the offset it stands at, in each: as in perf_io
 BUFFER_BYTES = 256 << 20
-INSTALL = "python3 -m venv VENV && VENV/bin/pip install torch numpy ninja setuptools && DS_BUILD_OPS=0 VENV/bin/pip install --no-build-isolation deepspeed"
+INSTALL = "python3 -m venv VENV && VENV/bin/pip install torch numpy ninja setuptools && DS_BUILD_OPS=0 VENV/bin/pip install deepspeed"
 UNITS = {"": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 

@@ -15,7 +15,7 @@ peak RSS     here of the whole run; there of the timed steps alone, without what
 
 To make that Python (its ops are compiled on first use: needs g++ and libaio-dev):
     python3 -m venv VENV && VENV/bin/pip install torch numpy ninja setuptools
-    DS_BUILD_OPS=0 VENV/bin/pip install --no-build-isolation deepspeed
+    DS_BUILD_OPS=0 VENV/bin/pip install deepspeed
 """
 
 import argparse
@@ -221,10 +221,20 @@ def print_ratios(results):
         print(line)
 
 
-def main():
-    options = arguments()
+def require_inputs(options):
     if shutil.which(options.deepspeed_python) is None:
         sys.exit(f"--deepspeed-python: there is no {options.deepspeed_python}. To make one: {deepspeed_step.INSTALL}")
+    if shutil.which(options.headrace) is None:
+        sys.exit(f"--headrace: there is no program {options.headrace}")
+    if not options.folder.is_dir():
+        sys.exit(f"--folder: there is no folder {options.folder}")
+    if not options.data.is_file():
+        sys.exit(f"--data: there is no file {options.data}")
+
+
+def main():
+    options = arguments()
+    require_inputs(options)
     rounds, about = run_rounds(options)
     results = results_of(rounds)
     print_table(rounds, about)

@@ -16,7 +16,7 @@ import time
 
 INSTALL = (
     "python3 -m venv VENV && VENV/bin/pip install torch numpy ninja setuptools && "
-    "DS_BUILD_OPS=0 VENV/bin/pip install --no-build-isolation deepspeed"
+    "DS_BUILD_OPS=0 VENV/bin/pip install deepspeed"
 )
 SHAPES = {  # layers, width, heads, vocabulary, positions: Headrace's presets
     "gpt2-mini": (6, 384, 6, 256, 256),
