@@ -181,7 +181,7 @@ class Inspection {
       for (const SwapPath& path : store.facts.paths)
         if (path.state != SwapPath::State::good)
           report_.problems.push_back(
-              fmt::format("{} is lost: {} The state is whole by parity; --repair brings the path back.",
+              fmt::format("{} is lost: {}. The state is whole by parity; --repair brings the path back.",
                           path.directory, path.problem));
       report_.ranks.push_back(std::move(store.facts));
     }
