@@ -60,6 +60,12 @@ void check_is_storage(const Fd& fd, const std::string& path) {
         fmt::format("{} is neither a regular file nor a block device: give the path of a file.", path));
 }
 
+// open(2) of a pipe waits for its other end.
+void refuse_pipe(const std::string& path) {
+  if (struct stat status{}; ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
+    throw Error(fmt::format("{} is a pipe: give the path of a file.", path));
+}
+
 // For file systems without fallocate: zeros take the space for certain, at the price of writing it once.
 int fill_with_zeros(const IoFile& file, Bytes from, Bytes to) {
   struct Free {
@@ -83,6 +89,7 @@ int fill_with_zeros(const IoFile& file, Bytes from, Bytes to) {
 }  // namespace
 
 IoFile IoFile::open(const std::string& path, Mode mode, bool direct) {
+  refuse_pipe(path);
   const int flags = flags_of(mode);
   IoFile file;
   file.path_ = path;

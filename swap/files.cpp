@@ -15,7 +15,11 @@ std::string join(const std::string& directory, std::string_view name) {
   return fmt::format("{}/{}", directory, name);
 }
 
+// A pipe in the place of a file would hold open(2) up until somebody writes into it.
 Fd open_file(const std::string& path, int flags) {
+  if (struct stat status{}; ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
+    throw CorruptData(
+        fmt::format("{} is a pipe, not a file of a swap store. Remove it, or restore the file.", path));
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
   if (fd < 0) throw IoError("open", path, 0, 0, errno);
   return Fd{fd};

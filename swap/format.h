@@ -48,6 +48,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/swap_journal.h"
 #include "headrace/swap_store.h"
 #include "swap/extent_map.h"
 
@@ -77,6 +78,8 @@ struct CommitHistory {
 std::vector<std::byte> encode_journal_header(std::uint64_t store_id, std::uint32_t blocks);
 std::vector<std::byte> encode_commit(const CommitRecord& record);
 std::vector<std::byte> encode_release(const CommitRecord& record);
+// The records of a journal from its start to the first one that does not check, or to a release.
+std::vector<SwapJournalRecord> list_records(std::span<const std::byte> file);
 Bytes journal_header_bytes();
 Bytes commit_record_bytes(std::size_t blocks, Bytes metadata_bytes);
 

@@ -299,6 +299,10 @@ SwapDescription SwapStore::describe(const Directories& directories) {
   return result;
 }
 
+SwapStore::Directories SwapStore::directories_of(const std::string& directory) {
+  return {directory};
+}
+
 void SwapStore::require_free(const Directories& directories) {
   const std::string& directory = swap::only(directories);
   if (const SwapOwner owner = swap::read_owner(directory); owner.state == SwapOwner::State::alive)
