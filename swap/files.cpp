@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 #include "headrace/errors.h"
@@ -25,9 +26,10 @@ Fd open_file(const std::string& path, int flags) {
   return Fd{fd};
 }
 
+// What may not be looked at counts as there: opening it says why it cannot be read.
 bool file_exists(const std::string& path) {
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0;
+  return ::lstat(path.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 std::vector<std::byte> read_file(const std::string& path) {

@@ -76,7 +76,7 @@ TEST_F(InspectTest, the_report_says_who_what_and_how_much) {
   EXPECT_FALSE(report.state_hash.has_value());
   const std::string text = to_text(report);
   EXPECT_THAT(text, HasSubstr("rank 1 of 2: " + rank_folder(1)));
-  EXPECT_THAT(text, HasSubstr("steps      3, 4"));
+  EXPECT_THAT(text, HasSubstr("steps       3, 4"));
   EXPECT_THAT(text, HasSubstr("none (closed cleanly)"));
 }
 
@@ -191,7 +191,7 @@ TEST_F(InspectTest, a_live_owner_and_a_killed_one_are_told_apart) {
 
 TEST_F(InspectTest, durability_none_is_said_to_keep_nothing) {
   EngineStore(rank_folder(0), 0, 1, 1, 200, *engine_, Durability::none).commit(4);
-  const InspectReport report = inspect();
+  const InspectReport report = inspect({.verify = true});
   EXPECT_TRUE(report.good());
   EXPECT_FALSE(report.step.has_value());
   EXPECT_THAT(report.notes, ::testing::Contains(HasSubstr("durability none")));
