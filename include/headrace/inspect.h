@@ -38,9 +38,9 @@ struct InspectedBlock {
 
 // One rank's store.
 struct InspectedRank {
-  std::string directory;  // of its first path
-  std::vector<InspectedPath> paths;
-  std::uint32_t parity = 0;  // paths that it can lose
+  std::string directory;             // of all its paths, "/a/rank-00000, /b/rank-00000"
+  std::vector<InspectedPath> paths;  // its folders
+  std::uint32_t parity = 0;          // paths that it can do without
   std::uint32_t rank = 0, world_size = 0;
   int stage = 0;
   std::string dtype;
@@ -58,7 +58,7 @@ struct InspectedRank {
 };
 
 struct InspectReport {
-  std::string path;
+  std::string path;  // all of them, "/a, /b"
   std::vector<InspectedRank> ranks;
   std::optional<std::uint64_t> step;                   // the newest that every rank has
   std::uint64_t steps_applied = 0, data_position = 0;  // of that step
@@ -69,11 +69,14 @@ struct InspectReport {
   bool good() const { return problems.empty(); }
 };
 
-// `paths` are the swap paths of one run (folders rank-00000, rank-00001, ... inside), or the folders of one
-// rank. One of several is enough where they lie as they did when the store was made. Throws UsageError when
-// there is no store or a path cannot be read; damage is reported in `problems`.
-InspectReport inspect_swap_paths(const std::vector<std::string>& paths, const InspectOptions& options,
-                                 IoEngine& engine);
+// `paths` are the swap paths of a run (folders rank-00000, rank-00001, ... inside) or the folders of one
+// rank; of one alone the others are found by what it says of them. Throws UsageError when there is no store,
+// or a path cannot be read; damage is reported in `problems`.
+InspectReport inspect_swap_path(const std::vector<std::string>& paths, const InspectOptions& options,
+                                IoEngine& engine);
+
+// The stores in the swap paths: the folders of each rank, in the order of the ranks.
+std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::string>& paths);
 
 std::string to_text(const InspectReport& report);
 std::string to_json(const InspectReport& report);  // one object; the hash is 16 hexadecimal digits

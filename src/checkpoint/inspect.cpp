@@ -1,6 +1,6 @@
 #include "headrace/inspect.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,7 +9,6 @@
 #include "headrace/state_hash.h"
 #include "src/checkpoint/block_reader.h"
 #include "src/checkpoint/rank_store.h"
-#include "src/checkpoint/store_folders.h"
 
 namespace headrace {
 namespace {
@@ -51,10 +50,10 @@ class Inspection {
   }
 
   InspectReport run() {
-    for (const std::vector<std::string>& folders : store_folders(paths_)) {
+    for (const std::vector<std::string>& folders : swap_stores_in(paths_)) {
       guarded([&] {
         RankStore& rank = stores_.emplace_back(describe_rank(folders));
-        name_paths(rank.facts);
+        name_lost_paths(rank.facts);
         open_rank(rank, folders, options_.blocks, engine_);
       });
     }
@@ -79,12 +78,12 @@ class Inspection {
     }
   }
 
-  // Parity makes up for lost paths, but the next loss may be one too many.
-  void name_paths(const InspectedRank& rank) {
+  void name_lost_paths(const InspectedRank& rank) {
     for (const InspectedPath& path : rank.paths)
       if (path.facts.state != SwapPath::State::good)
-        report_.problems.push_back(fmt::format("the path {} is not part of its store: {}",
-                                               path.facts.directory, path.facts.problem));
+        report_.problems.push_back(
+            fmt::format("{} is lost: {} The state is whole by parity; --repair brings the path back.",
+                        path.facts.directory, path.facts.problem));
   }
 
   // Whether the stores here hold the whole state.
@@ -156,18 +155,15 @@ class Inspection {
   }
 
   // Newest first: going to an older step hides the newer one.
-  BlockSum read_rank(RankStore& store) {
-    const std::uint64_t newest = store.commits.back().step;
-    if (newest == *report_.step) {
-      const BlockSum sum = read_step(store, options_.hash, true);
-      // Going to a step checks the extents that it does not share with the newest one.
-      if (options_.verify && store.commits.size() > 1)
-        guarded([&] { store.store->position_at(store.commits.front().step); });
-      return sum;
+  BlockSum read_rank(RankStore& rank) {
+    if (rank.commits.back().step != *report_.step) {
+      if (options_.verify) read_step(rank, false, true);
+      rank.store->position_at(*report_.step);
+      return read_step(rank, options_.hash, false);
     }
-    if (options_.verify) read_step(store, false, true);
-    store.store->position_at(*report_.step);
-    return read_step(store, options_.hash, false);
+    const BlockSum sum = read_step(rank, options_.hash, true);
+    if (options_.verify && rank.commits.size() > 1) check_older_step(rank);
+    return sum;
   }
 
   // Where the store is positioned; the list of blocks is of the newest step.
@@ -194,7 +190,39 @@ class Inspection {
           mark(block, InspectedBlock::State::damaged);
           report_.problems.emplace_back(error.what());
         });
+    if (options_.verify && rank.facts.parity > 0) {
+      for (const std::uint32_t block : blocks_with_damaged_pieces(store))
+        mark(block, InspectedBlock::State::damaged);
+    }
     return total;
+  }
+
+  // Parity too, which reading a block does not touch. Lost paths are told once, not for each piece.
+  std::vector<std::uint32_t> blocks_with_damaged_pieces(SwapStore& store) {
+    std::vector<std::uint32_t> found;
+    if (!store.lost_directories().empty()) return found;
+    for (std::uint32_t block = 0; block < store.blocks().size(); ++block) {
+      std::vector<std::string> damage = store.damage(block);
+      if (!damage.empty()) found.push_back(block);
+      for (std::string& problem : damage) report_.problems.push_back(std::move(problem));
+    }
+    return found;
+  }
+
+  // Going to a step checks the extents that it does not share with the newest one. An older step that is not
+  // whole is no damage: what released its extents to the next step is not flushed, and a loss of power takes
+  // it away.
+  void check_older_step(RankStore& rank) {
+    const std::uint64_t older = rank.commits.front().step;
+    guarded([&] {
+      try {
+        rank.store->position_at(older);
+      } catch (const CorruptData&) {
+        report_.notes.push_back(
+            fmt::format("of step {}, which step {} replaced, {} no longer holds every block", older,
+                        *report_.step, rank.facts.directory));
+      }
+    });
   }
 
   void finish_hash(const std::vector<BlockSum>& sums) {
@@ -230,8 +258,8 @@ class Inspection {
 
 }  // namespace
 
-InspectReport inspect_swap_paths(const std::vector<std::string>& paths, const InspectOptions& options,
-                                 IoEngine& engine) {
+InspectReport inspect_swap_path(const std::vector<std::string>& paths, const InspectOptions& options,
+                                IoEngine& engine) {
   constexpr int attempts = 5;
   for (int attempt = 1;; ++attempt) {
     InspectReport report = Inspection(paths, options, engine).run();

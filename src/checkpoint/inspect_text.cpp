@@ -108,6 +108,8 @@ std::string rank_text(const InspectedRank& rank) {
     text += fmt::format("  {:<12}{}\n", name, value);
   };
   line("owner", owner_text(rank.owner));
+  if (rank.paths.size() > 1)
+    line("paths", fmt::format("{}, of which {} may be lost", rank.paths.size(), rank.parity));
   line("steps", rank.steps.empty() ? "none committed" : fmt::format("{}", fmt::join(rank.steps, ", ")));
   line("run", fmt::format("stage {}, {}, optimizer states {}", rank.stage, rank.dtype,
                           rank.optimizer_sharded ? "sharded" : "replicated"));
@@ -117,8 +119,6 @@ std::string rank_text(const InspectedRank& rank) {
   line("blocks",
        fmt::format("{}, {}; {} on disk, durability {}", rank.blocks, format_bytes(rank.blocks_bytes),
                    format_bytes(rank.extents_bytes), name_of(rank.durability)));
-  if (rank.parity > 0)
-    line("parity", fmt::format("{} of {} may be lost", rank.parity, count_text(rank.paths.size(), "path")));
   if (!rank.generations.empty()) line("generations", generations_text(rank));
   line("layout", rank.layout_identity);
   if (rank.checked_bytes > 0) line("checked", format_bytes(rank.checked_bytes));

@@ -1,5 +1,7 @@
 #include "src/checkpoint/rank_store.h"
 
+#include <fmt/ranges.h>
+
 #include <span>
 
 #include "headrace/errors.h"
@@ -20,13 +22,7 @@ void check_blocks(const SwapDescription& description, const EngineLayout& layout
 }
 
 // A journal that cannot be read is named by the path's state, or by what describe() throws.
-std::vector<InspectedPath> inspect_paths(SwapDescription& description, const std::string& directory) {
-  if (description.paths.empty())
-    description.paths.push_back({.directory = directory,
-                                 .state = SwapPath::State::good,
-                                 .problem = {},
-                                 .extents_bytes = description.extents_bytes,
-                                 .owner = description.owner});
+std::vector<InspectedPath> inspect_paths(SwapDescription& description) {
   std::vector<InspectedPath> paths;
   for (SwapPath& path : description.paths) {
     InspectedPath& inspected = paths.emplace_back(InspectedPath{std::move(path), std::nullopt});
@@ -53,7 +49,7 @@ RankStore describe_rank(const std::vector<std::string>& folders) {
   RankStore store;
   store.layout = parse_engine_layout(description.layout);
   InspectedRank& facts = store.facts;
-  facts.directory = folders.front();
+  facts.directory = fmt::format("{}", fmt::join(folders, ", "));
   check_blocks(description, store.layout, facts.directory);
   facts.rank = store.layout.rank;
   facts.world_size = store.layout.world_size;
@@ -72,7 +68,7 @@ RankStore describe_rank(const std::vector<std::string>& folders) {
   facts.extents_bytes = description.extents_bytes;
   facts.layout_identity = fmt::format(
       "{:08x} ({} bytes)", crc32c(std::as_bytes(std::span(description.layout))), description.layout.size());
-  facts.paths = inspect_paths(description, facts.directory);
+  facts.paths = inspect_paths(description);
   store.commits = std::move(description.commits);
   return store;
 }

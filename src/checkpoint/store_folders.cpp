@@ -1,25 +1,30 @@
-#include "src/checkpoint/store_folders.h"
+// Which folders below the given swap paths belong to one store.
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <optional>
+#include <set>
 
 #include "headrace/errors.h"
-#include "headrace/swap_store.h"
+#include "headrace/inspect.h"
 
 namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
+using Folders = std::vector<std::string>;
 
-constexpr const char* description_name = "store.json";
+bool holds_store(const std::string& folder) {
+  std::error_code ignored;
+  return fs::exists(fs::path(folder) / "store.json", ignored);
+}
 
-// What cannot be looked into may hold a store: reading it then says why it cannot.
-bool may_hold_a_store(const fs::path& folder) {
+// What may not be looked into counts: reading it then says why it cannot be read.
+bool may_hold_store(const fs::path& folder) {
   std::error_code error;
-  return fs::exists(folder / description_name, error) || (error && error != std::errc::not_a_directory);
+  return fs::exists(folder / "store.json", error) || error == std::errc::permission_denied;
 }
 
 std::optional<std::uint64_t> rank_of(const std::string& name) {
@@ -30,60 +35,46 @@ std::optional<std::uint64_t> rank_of(const std::string& name) {
   return std::strtoull(name.c_str() + prefix.size(), nullptr, 10);
 }
 
-using FoldersByRank =
-    std::map<std::uint64_t, std::vector<std::string>>;  // rank-100000 comes after rank-99999
-
-void add_ranks(const std::string& path, FoldersByRank& folders) {
+void add_ranks(const std::string& path, std::set<std::uint64_t>& ranks) {
   std::error_code error;
   fs::directory_iterator entry(path, error);
-  if (error && error != std::errc::not_a_directory && error != std::errc::no_such_file_or_directory)
+  if (error == std::errc::permission_denied)
     throw UsageError(fmt::format(
         "{} cannot be read: {}. Inspect it as the user who runs the job, or have that user allow it (chmod).",
         path, error.message()));
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (const auto rank = rank_of(entry->path().filename().string()); rank && may_hold_a_store(entry->path()))
-      folders[*rank].push_back(entry->path().string());
+    if (const auto rank = rank_of(entry->path().filename().string()); rank && may_hold_store(entry->path()))
+      ranks.insert(*rank);
 }
 
-// The others that one folder's store lies in; damage shows when the store is opened.
-std::vector<std::string> with_its_other_folders(const std::string& folder) {
+// With the others of a store of which one folder is given.
+Folders with_siblings(const std::string& folder) {
   try {
-    std::vector<std::string> all = SwapStore::directories_of(folder);
-    const auto is_given = [&](const std::string& other) {
-      std::error_code error;
-      return fs::equivalent(other, folder, error);
-    };
-    // Moved since: what the store calls its folders is no longer where they are.
-    if (std::none_of(all.begin(), all.end(), is_given)) return {folder};
-    std::replace_if(all.begin(), all.end(), is_given, folder);
-    return all;
+    return SwapStore::directories_of(folder);
   } catch (const Error&) {
-    return {folder};
+    return {folder};  // what opens it says what is wrong
   }
 }
 
 }  // namespace
 
-std::vector<std::vector<std::string>> store_folders(const std::vector<std::string>& paths) {
-  FoldersByRank by_rank;
-  std::vector<std::string> own;  // given as the folders of one rank
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (fs::exists(fs::path(path) / description_name, error))
-      own.push_back(path);
-    else
-      add_ranks(path, by_rank);
-  }
-  std::vector<std::vector<std::string>> stores;
-  if (!own.empty()) stores.push_back(std::move(own));
-  for (auto& [rank, folders] : by_rank) stores.push_back(std::move(folders));
-  if (stores.empty())
+std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::string>& paths) {
+  if (std::any_of(paths.begin(), paths.end(), holds_store))
+    return {paths.size() == 1 ? with_siblings(paths.front()) : paths};
+  std::set<std::uint64_t> ranks;  // in numeric order: rank-100000 comes after rank-99999
+  for (const std::string& path : paths) add_ranks(path, ranks);
+  if (ranks.empty())
     throw UsageError(
         fmt::format("there is no swap store in {}: neither store.json nor a folder rank-00000 with one. "
                     "Give the --swap-path of a run.",
                     fmt::join(paths, ", ")));
-  if (paths.size() == 1)
-    for (auto& folders : stores) folders = with_its_other_folders(folders.front());
+  std::vector<Folders> stores;
+  for (const std::uint64_t rank : ranks) {
+    Folders folders;
+    for (const std::string& path : paths)
+      folders.push_back((fs::path(path) / fmt::format("rank-{:05}", rank)).string());
+    stores.push_back(folders.size() == 1 ? with_siblings(folders.front()) : std::move(folders));
+  }
   return stores;
 }
 

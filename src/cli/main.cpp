@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -139,6 +140,7 @@ int run(int argc, char** argv) {
   add_inspect(program, status);
   add_doctor(program, status);
   add_bench(program, status);
+  add_tune(program, status);
   try {
     parse(program, argc, argv, status);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
@@ -154,5 +156,7 @@ int run(int argc, char** argv) {
 }  // namespace headrace::cli
 
 int main(int argc, char** argv) {
+  // At the limit of file sizes a write then fails like on a full disk, and says so.
+  std::signal(SIGXFSZ, SIG_IGN);
   return headrace::cli::run(argc, argv);
 }

@@ -1,0 +1,37 @@
+// What the kernel says of the block device under a file, and the shape of requests that follows from it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "headrace/io_engine.h"
+
+namespace headrace::aio {
+
+struct DeviceLimits {
+  Bytes max_request_bytes = 0;  // larger requests are cut by the block layer
+  std::uint32_t queue_requests = 0;
+  bool rotational = false;
+  bool poll_queues = false;
+  bool operator==(const DeviceLimits&) const = default;
+};
+
+// Of the disk that holds the device: a partition's disk, and for a mapped or striped device (dm, md) what all
+// its members allow. Empty for what is no block device (tmpfs, nfs, btrfs' own numbers). `sysfs` is /sys
+// but in tests.
+std::optional<DeviceLimits> read_device_limits(std::uint64_t device, const std::string& sysfs = "/sys");
+
+struct IoShape {
+  std::uint32_t queue_depth = 0;
+  Bytes request_bytes = 0;
+  Bytes in_flight_bytes = ~Bytes{0};  // no request is added to this many or more
+  bool operator==(const IoShape&) const = default;
+};
+
+// What the options leave to choose (0). Large requests, for each costs CPU time: the block layer cuts them
+// for the device in one go. As many as fill the device and no more, in number and in bytes: what waits here
+// can still be put in order.
+IoShape choose_shape(const IoEngineOptions& options, const std::optional<DeviceLimits>& limits);
+
+}  // namespace headrace::aio
