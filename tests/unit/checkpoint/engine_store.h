@@ -66,6 +66,16 @@ class EngineStore {
                           : blocks_of_rank(units_, 0, 1, block_numel)),
         store_(SwapStore::create({{std::move(directory)}, durability, layout(rank, world_size, stage)},
                                  swap_blocks(), engine)) {}
+  // One rank on several folders.
+  EngineStore(std::vector<std::string> directories, std::uint32_t parity, std::uint64_t block_numel,
+              IoEngine& engine)
+      : units_(small_model()),
+        blocks_(blocks_of_rank(units_, 0, 1, block_numel)),
+        store_(SwapStore::create({.directories = std::move(directories),
+                                  .durability = Durability::step,
+                                  .layout = layout(0, 1, 1),
+                                  .parity = parity},
+                                 swap_blocks(), engine)) {}
   SwapStore& operator*() { return *store_; }
 
   void commit(std::uint64_t step, double loss_scale = 1024.0) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -30,6 +31,19 @@ class InspectTest : public ::testing::Test {
       store.release();
       store.commit(step);
     }
+  }
+  // One rank on folders a, b, c, ...
+  void make_on_paths(std::uint32_t paths, std::uint32_t parity) {
+    std::vector<std::string> folders;
+    for (std::uint32_t path = 0; path < paths; ++path) {
+      const std::string folder = folder_.path(std::string(1, static_cast<char>('a' + path)));
+      std::filesystem::create_directory(folder);
+      folders.push_back(folder + "/rank-00000");
+    }
+    EngineStore store(folders, parity, 400, *engine_);
+    store.commit(3);
+    store.release();
+    store.commit(4);
   }
   InspectReport inspect(InspectOptions options = {.verify = true, .hash = true}) {
     return inspect_swap_path({folder_.path()}, options, *engine_);
@@ -126,14 +140,16 @@ TEST_F(InspectTest, one_flipped_bit_is_reported_with_its_block_and_there_is_no_h
   EXPECT_TRUE(inspect({}).good());  // without reading, nothing is known to be wrong
 }
 
-TEST_F(InspectTest, damage_in_the_older_step_is_found_by_verify) {
+TEST_F(InspectTest, an_older_step_that_is_not_whole_any_more_is_noted_by_verify_and_no_damage) {
   make(1, 1, 200);
   auto store = SwapStore::open_read_only({rank_folder(0)}, *engine_);
   store->position_at(3);
   const SwapStore::Extent older = store->extents(0)[0];
   flip_bit(older.path, older.offset);
-  EXPECT_TRUE(inspect({.hash = true}).good());
-  EXPECT_FALSE(inspect({.verify = true}).good());
+  EXPECT_THAT(inspect({.hash = true}).notes, ::testing::IsEmpty());
+  const InspectReport report = inspect({.verify = true});
+  EXPECT_TRUE(report.good());
+  EXPECT_THAT(report.notes, ::testing::ElementsAre(HasSubstr("of step 3, which step 4 replaced")));
 }
 
 TEST_F(InspectTest, a_missing_rank_prevents_the_hash_of_sharded_states_only) {
@@ -339,6 +355,54 @@ TEST_F(InspectTest, folder_that_may_not_be_read_says_so_and_what_to_do) {
   EXPECT_THAT(inspect({}).problems, ::testing::Contains(AllOf(HasSubstr("Permission denied"),
                                                               HasSubstr("the user who runs the job"))));
   std::filesystem::permissions(rank_folder(0), std::filesystem::perms::owner_all);
+}
+
+TEST_F(InspectTest, store_on_three_paths_shows_each_of_them_and_one_finds_the_others) {
+  make_on_paths(3, 1);
+  const std::vector<std::vector<std::string>> ways = {
+      {folder_.path("b")}, {folder_.path("a"), folder_.path("b"), folder_.path("c")}};
+  for (const std::vector<std::string>& given : ways) {
+    const InspectReport report =
+        inspect_swap_path(given, {.verify = true, .hash = true, .blocks = true}, *engine_);
+    EXPECT_THAT(report.problems, ::testing::IsEmpty());
+    EXPECT_EQ(report.state_hash, expected_hash(4));
+    const InspectedRank& rank = report.ranks[0];
+    EXPECT_EQ(rank.parity, 1u);
+    ASSERT_EQ(rank.paths.size(), 3u);
+    for (const InspectedPath& path : rank.paths) {
+      EXPECT_EQ(path.facts.state, SwapPath::State::good);
+      ASSERT_TRUE(path.journal.has_value());
+      EXPECT_EQ(path.journal->records.back().step, 4u);
+    }
+    EXPECT_EQ(rank.block_list[0].extents.size(), 3u);  // two pieces of data, one of parity
+    EXPECT_THAT(to_text(report), HasSubstr("3, of which 1 may be lost"));
+  }
+}
+
+TEST_F(InspectTest, lost_path_is_a_problem_that_names_the_repair_and_shows_as_missing) {
+  make_on_paths(3, 1);
+  std::filesystem::remove_all(folder_.path("c"));
+  const InspectReport report = inspect_swap_path({folder_.path("a")}, {}, *engine_);
+  EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("--repair")));
+  ASSERT_EQ(report.ranks.size(), 1u);
+  const auto& paths = report.ranks[0].paths;
+  EXPECT_EQ(std::count_if(paths.begin(), paths.end(),
+                          [](const InspectedPath& path) {
+                            return path.facts.state == SwapPath::State::missing && !path.journal;
+                          }),
+            1);
+  EXPECT_THAT(to_text(report), HasSubstr("missing"));
+}
+
+TEST_F(InspectTest, damaged_piece_marks_its_block_though_parity_makes_up_for_it) {
+  make_on_paths(3, 1);
+  InspectReport report = inspect_swap_path({folder_.path("a")}, {.blocks = true}, *engine_);
+  const SwapStore::Extent parity = report.ranks[0].block_list[1].extents.back();
+  flip_bit(parity.path, parity.offset);
+  report = inspect_swap_path({folder_.path("a")}, {.verify = true, .blocks = true}, *engine_);
+  EXPECT_FALSE(report.good());
+  EXPECT_EQ(report.ranks[0].block_list[0].state, InspectedBlock::State::good);
+  EXPECT_EQ(report.ranks[0].block_list[1].state, InspectedBlock::State::damaged);
 }
 
 }  // namespace
