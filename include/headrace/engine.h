@@ -58,17 +58,17 @@ struct EngineOptions {
   std::uint64_t persistence_numel = 0;  // stage 3: units of at most so many elements stay gathered
   bool retain_adjacent = true;  // stage 3: a released unit that is acquired next is not gathered again
 
+  bool pin_memory = true;  // lock host memory for copies and I/O, where the system lets us
+
   std::vector<std::string> swap_directories;  // of this rank, one a swap path
   std::uint32_t swap_parity = 0;              // swap paths that may be lost
   std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
   Durability durability = Durability::step;
-
   // Stands for the host's update of elements that share hyper-parameters: for benchmarks. None: Adam.
   std::function<void(const AdamBlock&, const AdamArguments&)> update_override;
 };
 
-// Checked once: throws UsageError for combinations that have no meaning (parameters off the device below
-// stage 3, ...).
+// Checked once: throws UsageError for combinations that have no meaning.
 struct ResolvedPlacement {
   Placement optimizer, gradients, parameters;
 };

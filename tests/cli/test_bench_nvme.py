@@ -18,7 +18,7 @@ SMALL = ["--block", "64KiB,1MiB", "--depth", "1,4", "--file-size", "64MiB"]
 TINY = ["--block", "256KiB", "--depth", "4", "--file-size", "64MiB"]
 READS = ["--operation", "read", "--access", "sequential"]
 KEYS = {"case", "value", "unit", "ceiling", "ratio", "rounds", "mad", "path", "operation", "access", "block_bytes", "depth",
-        "operations_per_second", "latency_median_seconds", "latency_p99_seconds", "cpu_seconds_per_gb", "source",
+        "read_share", "operations_per_second", "latency_median_seconds", "latency_p99_seconds", "cpu_seconds_per_gb", "source",
         "moved_bytes"}
 OTHER_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
@@ -99,6 +99,7 @@ class Report(NvmeTest):
         result = self.bench(*TINY, "--seconds", "2", "--read-share", "0.75")
         self.assertEqual(result.returncode, 0, result.stderr)
         for text in ("GB/s", "MAD", "IOPS", "p99", "CPU s/GB", "ceiling", "ratio", "source", "random mixed 256KiB depth 4",
+                     "mixed: 75% of the blocks are read",
                      "every block that was read had the right data"):
             self.assertIn(text, result.stdout)
         self.assertIn("64.0 MiB written once in", result.stderr)
@@ -122,10 +123,10 @@ class Report(NvmeTest):
         self.assertEqual(self.report(*TINY, *READS, "--seconds", "1", "--io", "threads")["machine"]["io"], "threads")
 
     def test_several_paths_are_measured_alone_and_all_at_once(self):
-        (self.folder / "other").mkdir()
-        report = self.report(*TINY, "--operation", "read,write", "--access", "random", "--seconds", "3", "--path", "other")
+        (self.drive / "other").mkdir()
+        report = self.report(*TINY, "--operation", "read,write", "--access", "random", "--seconds", "3", "--path", "drive/other")
         names = [f"random {operation} 256KiB depth 4, {path}" for operation in ("read", "write")
-                 for path in ("drive", "other", "all paths")]
+                 for path in ("drive", "drive/other", "all paths")]
         self.assertEqual([r["case"] for r in report["results"]], names)
         for alone, other, together in zip(*[iter(report["results"])] * 3):
             self.assertAlmostEqual(together["ceiling"], alone["value"] + other["value"])
@@ -273,6 +274,7 @@ class Refused(NvmeTest):
         self.refused_bench("--blcok", "1MiB", says=["Did you mean --block?"])
         self.refused_bench("--sustained", "5", "--seconds", "5", says=["leave --seconds"])
         self.refused_bench("--io", "threads", "--require-io-uring", says=["exclude each other"])
+        self.refused_bench("--io", "threads", "--poll-completions", says=["--poll-completions", "io_uring"])
         self.refused("bench", "nvme", says=["--path is required"])
         self.refused("bench", "nvme", "--path", "--json", says=["--path needs a value"])
 
@@ -282,7 +284,7 @@ class Refused(NvmeTest):
         self.refused("bench", "nvme", "--path", "data.txt", says=["data.txt", "not a folder"])
         os.symlink("gone", self.folder / "link")
         self.refused("bench", "nvme", "--path", "link", says=["link", "dangling"])
-        self.refused_bench("--path", "swap/../drive", says=["same folder"])
+        self.refused_bench("--path", "../" + self.folder.name + "/drive", says=["same folder"])
 
     def test_a_folder_of_another_user_is_refused(self):
         if os.geteuid() != 0 or shutil.which("setpriv") is None:
