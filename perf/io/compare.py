@@ -226,6 +226,8 @@ def main():
                 for row in rows:
                     print_row(row)
     finally:
+        if versions:
+            contenders[-1].op.close()
         for contender in contenders:
             if os.path.exists(contender.path):
                 os.remove(contender.path)

@@ -29,14 +29,17 @@ UNITS = {"": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "GB": 10**9, "
 
 
 class AsyncIo:
-    """A process that has the op loaded; `measure` runs one case in it. For scripts that have no torch themselves. The process
-    ends with its standard input, that is with this object."""
+    """A process that has the op loaded; `measure` runs one case in it. For scripts that have no torch themselves."""
 
     def __init__(self, python):
         if shutil.which(python) is None:
             sys.exit(f"--deepspeed-python: there is no {python}. To make one: {INSTALL}")
         self.process = subprocess.Popen([python, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.versions = self.answer()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
 
     def answer(self):
         line = self.process.stdout.readline()
