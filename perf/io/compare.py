@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Question: does Headrace's I/O engine move bytes as fast as the best of fio, and at fio's cost in CPU time?
+"""Question: does Headrace's I/O engine move bytes as fast as the best of fio and deepspeed, and at fio's cost in CPU time?
 
 Runs the contenders in turn, round after round (disks are bursty: medians of paired ratios), for each block size, depth and
 direction, with O_DIRECT and registered buffers, each on a file of its own that was written once before. Prints a table, or
-with --json one object: for each case the median rate, the best fio engine's as the ceiling and the median ratio; and CPU
+with --json one object: for each case the median rate, the best other contender's as the ceiling and the median ratio; and CPU
 seconds per GB (the whole process, the kernel's workers for it included), fio's io_uring as the ceiling. The cost of a
 CRC32C of the same bytes is a row of its own.
 
-    perf/io/compare.py --program build/release/perf/io/perf_io --folder /path/on/the/disk [--json]
+    perf/io/compare.py --program build/release/perf/io/perf_io --folder /path/on/the/disk [--deepspeed-python PYTHON] [--json]
+
+How to make a Python that has deepspeed says perf/io/deepspeed_aio.py --help; without it fio alone is the ceiling.
 
 A contender is a class below with `name`, `path` and `run(case) -> Sample`.
 """
@@ -21,6 +23,9 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
+
+import deepspeed_aio
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 RATE_TARGET, CPU_TARGET = 0.97, 1.2
@@ -100,6 +105,21 @@ class Fio:
         return Sample(rate, seconds / (moved["io_bytes"] / 1e9))
 
 
+class DeepSpeed:
+    """deepspeed's async_io op, loaded once in a process of its own."""
+
+    name = "deepspeed async_io"
+
+    def __init__(self, folder, python):
+        self.path = os.path.join(folder, "perf-io-deepspeed.bin")
+        self.op = deepspeed_aio.AsyncIo(python)
+
+    def run(self, case):
+        time.sleep(case.pause_seconds)
+        result = self.op.measure(self.path, case.direction, case.block_bytes, case.depth, case.file_bytes)
+        return Sample(result["bytes_per_second"], result["cpu_seconds_per_gb"])
+
+
 def measure(contenders, case, rounds):
     """One untimed round writes every file; then all contenders in turn."""
     written = set()
@@ -123,20 +143,24 @@ def paired_ratio(samples, others, attribute):
     return statistics.median(getattr(a, attribute) / getattr(b, attribute) for a, b in zip(samples, others))
 
 
+def fastest_other(name, samples):
+    """Ours is measured against fio and deepspeed, deepspeed against fio."""
+    others = [other for other in samples if other.startswith("fio") or (other == DeepSpeed.name and name != other)]
+    return max(others, key=lambda other: median_of(samples[other], "bytes_per_second"))
+
+
 def rows_of(case, samples, ours, rounds):
-    fios = {name: values for name, values in samples.items() if name.startswith("fio")}
-    fastest = max(fios, key=lambda name: median_of(fios[name], "bytes_per_second"))
     rows = []
-    for name in samples:
-        if name in fios:
+    for name, own in samples.items():
+        if name.startswith("fio"):
             continue
-        own = samples[name]
+        fastest = fastest_other(name, samples)
         common = {"contender": name, "rounds": rounds}
-        rate, best = (median_of(values, "bytes_per_second") for values in (own, fios[fastest]))
+        rate, best = (median_of(values, "bytes_per_second") for values in (own, samples[fastest]))
         rows.append({"case": f"{case}, rate", "value": round(rate), "unit": "bytes/s", "ceiling": round(best)}
-                    | {"ratio": round(paired_ratio(own, fios[fastest], "bytes_per_second"), 3)}
+                    | {"ratio": round(paired_ratio(own, samples[fastest], "bytes_per_second"), 3)}
                     | {"ceiling_from": fastest} | common)  # fmt: skip
-        cpu, reference = (median_of(values, "cpu_seconds_per_gb") for values in (own, fios["fio io_uring"]))
+        cpu, reference = (median_of(values, "cpu_seconds_per_gb") for values in (own, samples["fio io_uring"]))
         rows.append({"case": f"{case}, CPU", "value": round(cpu, 5), "unit": "s/GB", "ceiling": round(reference, 5)}
                     | {"ratio": round(cpu / reference, 3) if reference else None}
                     | {"ceiling_from": "fio io_uring"} | common)  # fmt: skip
@@ -156,7 +180,7 @@ def print_row(row):
         ceiling = f"{row['ceiling'] * 1e3:7.1f} ms/GB" if row["ceiling"] is not None else ""
         good = row["ratio"] is None or row["ratio"] <= CPU_TARGET
     ratio = f"{row['ratio']:6.3f}" if row["ratio"] is not None else ""
-    mark = "" if good else "  beyond the target"
+    mark = "" if good or row["contender"] == DeepSpeed.name else "  beyond the target"
     print(f"{row['contender']:20} {row['case']:44} {value} {ceiling:>13} {ratio}{mark}", flush=True)
 
 
@@ -172,6 +196,7 @@ def parse_arguments():
     parser.add_argument("--pause-seconds", type=float, default=1.0, help="each contender's rest before its run")
     parser.add_argument("--engine", default="io_uring", choices=("io_uring", "threads"))
     parser.add_argument("--unaligned", action="store_true", help="also with buffers that direct I/O cannot use")
+    parser.add_argument("--deepspeed-python", help="a Python that has deepspeed: its async_io op is a contender too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 
@@ -186,8 +211,14 @@ def main():
         Fio(options.folder, "io_uring", ("--fixedbufs=1", "--registerfiles=1")),
         Fio(options.folder, "libaio"),
     ]
+    versions = {}
+    if options.deepspeed_python:
+        contenders.append(DeepSpeed(options.folder, options.deepspeed_python))
+        versions = contenders[-1].op.versions
     cases = itertools.product(options.blocks.split(","), options.depths.split(","), options.directions.split(","))
     results = []
+    if versions and not options.json:
+        print("deepspeed {deepspeed}, torch {torch}".format(**versions))
     try:
         for block, depth, direction in cases:
             case = Case(parse_size(block), int(depth), direction, parse_size(options.file_bytes), options.pause_seconds)
@@ -197,11 +228,13 @@ def main():
                 for row in rows:
                     print_row(row)
     finally:
+        if versions:
+            contenders[-1].op.close()
         for contender in contenders:
             if os.path.exists(contender.path):
                 os.remove(contender.path)
     if options.json:
-        machine = {"cpus": os.cpu_count(), "kernel": platform.release()}
+        machine = {"cpus": os.cpu_count(), "kernel": platform.release(), **versions}
         print(json.dumps({"benchmark": "io", "machine": machine, "results": results}, indent=1))
 
 
