@@ -54,9 +54,12 @@ struct EngineOptions {
   Bytes bucket_bytes = 4 << 20;  // communication bucket, constant
   Bytes swap_block_bytes =
       3 << 20;  // optimizer block: master and moments, 12 bytes an element; rounded to norm chunks
-  std::uint32_t swap_buffers = 8;    // at least 3
-  Bytes swap_cache_bytes = 0;        // host memory for optimizer blocks that are written but never read again
-  std::uint32_t prefetch_units = 1;  // units gathered ahead of the one in use
+  std::uint32_t swap_buffers = 8;  // at least 3
+  Bytes swap_cache_bytes = 0;      // host memory for optimizer blocks that are written but never read again
+  // Pinned buffers of one block each between NVMe and the device, at least 1: of low-precision parameters,
+  // read ahead by the recorded order, and of gradients (and, with accumulation, as many of their sums).
+  std::uint32_t parameter_buffers = 16, gradient_buffers = 8;
+  std::uint32_t prefetch_units = 1;     // units gathered ahead of the one in use
   std::uint64_t persistence_numel = 0;  // stage 3: units of at most so many elements stay gathered
   bool retain_adjacent =
       true;  // stage 3: a released unit whose next use is the next acquire is not gathered again

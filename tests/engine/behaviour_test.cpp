@@ -21,7 +21,7 @@ EngineRun small_run(int world_size, const Combination& combination, const Tempor
   run.options = with(run.options, combination);
   run.options.seed = 11;
   run.options.swap_block_bytes = 12 * 4096;
-  if (combination.optimizer == Tier::nvme) run.options.swap_directory = folder.path();
+  if (combination.uses_nvme()) run.options.swap_directory = folder.path();
   return run;
 }
 

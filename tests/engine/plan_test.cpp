@@ -48,7 +48,7 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
       run.options.accumulation = accumulation;
       run.options.swap_block_bytes = 12 * 8192;
       run.options.swap_cache_bytes = accumulation == 3 ? 200'000 : 0;
-      if (combination.optimizer == Tier::nvme) run.options.swap_directory = folder.path();
+      if (combination.uses_nvme()) run.options.swap_directory = folder.path();
       TagBytes device_peak, host_peak;
       std::mutex mutex;
       run.inspect = [&](int, Engine& engine, Device&) {

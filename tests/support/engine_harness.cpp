@@ -22,7 +22,7 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
   EngineOptions options = run.options;
   if (!options.swap_directory.empty()) options.swap_directory += fmt::format("/rank-{:05}", rank);
   const auto kernels = run.make_kernels(device);
-  const auto io = options.optimizer_tier == Tier::nvme ? make_thread_engine({}) : nullptr;
+  const auto io = options.swap_directory.empty() ? nullptr : run.make_io();
   Engine engine(device, *kernels, communicator, io.get(), options);
   ToyModule module;
   module.specs = run.units;
@@ -65,15 +65,17 @@ EngineRunResult run_engine(const EngineRun& run) {
 }
 
 std::vector<Combination> legal_combinations(bool nvme) {
+  constexpr Tier tiers[] = {Tier::device, Tier::host, Tier::nvme};
   std::vector<Combination> all;
   for (int stage = 0; stage <= 3; ++stage)
-    for (const Tier optimizer : {Tier::device, Tier::host, Tier::nvme})
-      for (const Tier gradients : {Tier::device, Tier::host})
-        for (const Tier parameters : {Tier::device, Tier::host}) {
-          if (optimizer == Tier::nvme && !nvme) continue;
+    for (const Tier optimizer : tiers)
+      for (const Tier gradients : tiers)
+        for (const Tier parameters : tiers) {
+          const Combination combination{stage, optimizer, gradients, parameters};
+          if (combination.uses_nvme() && !nvme) continue;
           if (gradients != Tier::device && stage < 2) continue;
           if (parameters != Tier::device && stage < 3) continue;
-          all.push_back({stage, optimizer, gradients, parameters});
+          all.push_back(combination);
         }
   return all;
 }

@@ -41,6 +41,7 @@ struct EngineRun {
   // For devices other than the CPU's.
   std::function<std::unique_ptr<Device>()> make_device = {};
   std::function<std::unique_ptr<DeviceKernels>(Device&)> make_kernels = make_cpu_kernels;
+  std::function<std::unique_ptr<IoEngine>()> make_io = [] { return make_thread_engine({}); };
   ToyCompute* compute = &host_toy_compute();
 };
 
@@ -56,10 +57,13 @@ EngineRunResult run_engine(const EngineRun& run);
 // One rank of such a run, over a device and a communicator of its own.
 EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, Communicator& communicator);
 
-// Every legal combination of stage and tiers; optimizer on NVMe only when `nvme`.
+// Every legal combination of stage and tiers; anything on NVMe only when `nvme`.
 struct Combination {
   int stage;
   Tier optimizer, gradients, parameters;
+  bool uses_nvme() const {
+    return optimizer == Tier::nvme || gradients == Tier::nvme || parameters == Tier::nvme;
+  }
 };
 std::vector<Combination> legal_combinations(bool nvme);
 std::string describe(const Combination& combination);
