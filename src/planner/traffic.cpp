@@ -106,7 +106,7 @@ IoCounters plan_io(const PlanRequest& request) {
   std::vector<std::uint64_t> gathers;  // the same on every rank
   for (const int r : ranks) {
     const RankPlan rank = plan_rank(request, r);
-    if (!uses_nvme(rank.placement)) return io;
+    if (!rank.placement.uses_nvme()) return io;
     if (gathers.empty()) gathers = gathers_of_step(request, rank);
     add_states(io, rank, request.engine);
     add_scratch(io, rank, request.engine, gathers);

@@ -44,9 +44,11 @@ struct Settings {
   std::uint64_t stage = 0;
   Tier optimizer_tier = Tier::device, parameter_tier = Tier::device, gradient_tier = Tier::device;
   std::string swap_path;
+  std::string parameter_swap_path;  // DeepSpeed's offload_param.nvme_path
   Durability durability = Durability::step;
   Bytes swap_block_bytes = 3 << 20, bucket_bytes = 4 << 20;
   std::optional<std::uint64_t> swap_block_numel, bucket_numel, prefetch_numel;
+  std::uint64_t parameter_buffers = 16, gradient_buffers = 8;
   std::uint64_t swap_buffers = 8, prefetch_units = 1, persistence_numel = 0;
   std::optional<Bytes> swap_cache_bytes;
   bool retain_adjacent = true;
@@ -90,6 +92,9 @@ struct UnusedKeys {
   std::vector<std::string> defaults;  // "auto"
 };
 UnusedKeys apply_config(const Json& file, const std::string& origin, Settings& settings);
+
+// Whether any kind of state is placed on NVMe.
+bool uses_nvme(const Settings& settings);
 
 // Whether a setting changes anything beside the others.
 bool has_effect(const Settings& settings, std::string_view name);

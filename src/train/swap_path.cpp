@@ -82,6 +82,7 @@ void check_swap_path(const ResolvedOptions& options) {
 void claim_swap_path(const ResolvedOptions& options, const MemoryPlan& plan, Communicator& communicator) {
   if (options.swap_path.empty()) return;
   SwapStore::require_free(options.engine.swap_directory);
+  SwapStore::require_free(scratch_directory(options.engine.swap_directory));
   if (communicator.size() == 1) return;
   if (!options.resume_swap) require_disk(options, plan);
   communicator.barrier("swap path");
@@ -103,9 +104,11 @@ void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
 void remove_stores_of_further_ranks(const ResolvedOptions& options) {
   if (options.swap_path.empty()) return;
   for (int rank = options.launch.size;; ++rank) {
-    const std::string folder = rank_directory(options.swap_path, rank);
-    if (!exists(folder + "/store.json")) return;
-    SwapStore::remove(folder);
+    const std::string folder = rank_directory(options.swap_path, rank), scratch = scratch_directory(folder);
+    const bool states = exists(folder + "/store.json"), rest = exists(scratch + "/store.json");
+    if (!states && !rest) return;
+    if (rest) SwapStore::remove(scratch);
+    if (states) SwapStore::remove(folder);
     log_info(fmt::format("removed the swap store {} of the earlier run: this run has {} rank{}", folder,
                          options.launch.size, options.launch.size == 1 ? "" : "s"));
   }

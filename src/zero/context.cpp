@@ -56,7 +56,7 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
       device_budget("device", device_in.info().memory_capacity_bytes),
       host_budget("host", options_in.host_memory_bytes == 0 ? ~Bytes{0} : options_in.host_memory_bytes),
       device_memory(device_in.arena(), device_budget) {
-  if (uses_nvme(placement) && io == nullptr)
+  if (placement.uses_nvme() && io == nullptr)
     throw UsageError("what is kept on NVMe needs a swap path: give --swap-path DIR.");
 }
 
@@ -71,11 +71,6 @@ void EngineContext::unpin_all() noexcept {
 
 Range EngineContext::optimizer_range(const UnitPlan& unit) const {
   return placement.optimizer.sharded ? unit.own : Range{0, unit.layout.numel};
-}
-
-bool uses_nvme(const ResolvedPlacement& placement) {
-  return placement.optimizer.tier == Tier::nvme || placement.gradients.tier == Tier::nvme ||
-         placement.parameters.tier == Tier::nvme;
 }
 
 UnitPlan plan_unit(UnitLayout layout, const ResolvedPlacement& placement, const EngineOptions& options,

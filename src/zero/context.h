@@ -40,9 +40,6 @@ struct EngineContext {
   std::vector<std::span<std::byte>> pinned_;
 };
 
-// Whether any kind of state lives on NVMe.
-bool uses_nvme(const ResolvedPlacement& placement);
-
 // The plan of one unit for one rank: the same for the engine and the planner.
 UnitPlan plan_unit(UnitLayout layout, const ResolvedPlacement& placement, const EngineOptions& options,
                    int rank, int world_size);

@@ -68,7 +68,4 @@ class ScratchStore {
   std::string made_folder_;  // the rank's own, when this run made it
 };
 
-// The folder of it below a rank's swap folder.
-std::string scratch_directory(const std::string& swap_directory);
-
 }  // namespace headrace

@@ -14,7 +14,7 @@ HEADER_OWNERS = {
     "aio": "io_engine",
     "cpu_adam": "adam",
     "swap": "swap_store",
-    "zero": "engine state_hash",
+    "zero": "engine state_hash step_result",
     "checkpoint": "inspect",
     "planner": "planner",
     "model": "model",

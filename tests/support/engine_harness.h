@@ -8,6 +8,7 @@
 #include <string>
 
 #include "headrace/engine.h"
+#include "headrace/planner.h"
 #include "tests/support/thread_communicator.h"
 #include "tests/support/toy_module.h"
 
@@ -35,6 +36,7 @@ struct EngineRun {
   std::vector<UnitSpec> units = awkward_units();
   std::function<void(int rank, std::uint64_t step, ToyModule& module)> before_step =
       {};  // changes the module
+  std::function<void(std::uint64_t step, int micro_batch, ToyModule& module)> before_micro_batch = {};
   // At the end, on every rank; the place for looking inside.
   std::function<void(int rank, Engine& engine, Device& device)> inspect = {};
   bool resume = false;
@@ -44,6 +46,9 @@ struct EngineRun {
   std::function<std::unique_ptr<IoEngine>()> make_io = [] { return make_thread_engine({}); };
   ToyCompute* compute = &host_toy_compute();
 };
+
+// What the planner is asked about such a run.
+PlanRequest toy_plan_request(const EngineRun& run);
 
 struct EngineRunResult {
   std::uint64_t hash = 0;
