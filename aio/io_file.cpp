@@ -10,6 +10,7 @@
 
 #include "aio/direct_io.h"
 #include "aio/engine_thread.h"
+#include "aio/file_links.h"
 #include "headrace/errors.h"
 #include "headrace/io_engine.h"
 #include "headrace/log.h"
@@ -52,12 +53,14 @@ Fd open_direct(const std::string& path, int flags, DirectAlignment& alignment) {
   return fd;
 }
 
-void check_is_storage(const Fd& fd, const std::string& path) {
+IoFile::Id identify_storage(const Fd& fd, const std::string& path) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) throw IoError("fstat", path, 0, 0, errno);
   if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
     throw Error(
         fmt::format("{} is neither a regular file nor a block device: give the path of a file.", path));
+  if (S_ISBLK(status.st_mode)) return {.device = status.st_rdev, .inode = 0};
+  return {.device = status.st_dev, .inode = status.st_ino};
 }
 
 // For file systems without fallocate: zeros take the space for certain, at the price of writing it once.
@@ -101,7 +104,8 @@ IoFile IoFile::open(const std::string& path, Mode mode, bool direct) {
     file.fd_ = open_fd(path, flags);
     if (!file.fd_) throw IoError("open", path, 0, 0, errno);
   }
-  check_is_storage(file.fd_, path);
+  file.id_ = identify_storage(file.fd_, path);
+  file.links_ = std::make_shared<Links>();
   if (direct && !file.direct_) {
     warn_once(
         "buffered " + path,

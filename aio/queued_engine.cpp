@@ -1,14 +1,16 @@
 #include "aio/queued_engine.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <limits>
-#include <thread>
 
+#include "aio/alignment.h"
 #include "headrace/errors.h"
+#include "headrace/log.h"
 
 namespace headrace::aio {
 namespace {
@@ -16,112 +18,258 @@ namespace {
 constexpr std::uint32_t max_queue_depth = 4096;
 
 void check_options(const IoEngineOptions& options) {
-  if (options.queue_depth == 0 || options.queue_depth > max_queue_depth)
-    throw UsageError(fmt::format("An I/O queue depth of {} is not possible: choose 1 to {}.",
+  if (options.queue_depth > max_queue_depth)
+    throw UsageError(fmt::format("An I/O queue depth of {} is not possible: choose 1 to {}, or 0 to let the "
+                                 "device decide.",
                                  options.queue_depth, max_queue_depth));
-  if (options.request_bytes == 0)
-    throw UsageError("I/O requests of 0 bytes are not possible: choose at least 4KiB.");
 }
 
 void check_transfer(const IoFile& file, std::uint64_t offset, const HostLease& buffer, Bytes bytes) {
-  const auto address = reinterpret_cast<std::uintptr_t>(buffer.data());
   HEADRACE_CHECK(bytes <= buffer.memory().size(), "transfer of {} bytes with a buffer of {} bytes, {}", bytes,
                  buffer.memory().size(), file.path());
-  HEADRACE_CHECK(offset <= static_cast<std::uint64_t>(std::numeric_limits<off_t>::max()) - bytes,
-                 "offset {} with {} bytes is beyond any file, {}", offset, bytes, file.path());
-  HEADRACE_CHECK(offset % file.offset_alignment() == 0 && bytes % file.offset_alignment() == 0,
-                 "offset {} and {} bytes must be multiples of {} for direct I/O, {}", offset, bytes,
-                 file.offset_alignment(), file.path());
-  HEADRACE_CHECK(address % file.memory_alignment() == 0,
-                 "address {:#x} must be a multiple of {} for direct I/O, {}", address,
-                 file.memory_alignment(), file.path());
+  constexpr auto last = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
+  HEADRACE_CHECK(bytes <= last && offset <= last - bytes, "offset {} with {} bytes is beyond any file, {}",
+                 offset, bytes, file.path());
 }
 
-// Requests start at multiples of this, in the file and in memory.
-Bytes alignment_of(const IoFile& file) {
-  return std::max(file.offset_alignment(), file.memory_alignment());
+bool wants_polling(const IoEngineOptions& options, const IoFile& file) {
+  return options.poll_completions && file.direct();
 }
 
-void back_off(const Piece& piece) {
-  if (piece.again > 0)
-    std::this_thread::sleep_for(std::chrono::microseconds(100) * std::min(piece.again, 10u));
+bool has_poll_queues(const IoFile& file, const std::optional<DeviceLimits>& limits) {
+  if (limits && limits->poll_queues) return true;
+  warn_once("no poll queues " + std::to_string(file.id().device),
+            fmt::format("the device of {} has no poll queues: its completions come by interrupt instead. NVMe "
+                        "drives get some with the kernel parameter nvme.poll_queues=N.",
+                        file.path()));
+  return false;
 }
 
 }  // namespace
 
 class QueuedEngine::Ticket final : public IoTicket::State {
  public:
-  Ticket(std::shared_ptr<Operation> operation, HostLease buffer, QueuedEngine& engine)
-      : operation_(std::move(operation)), buffer_(std::move(buffer)), engine_(engine) {}
+  Ticket(std::shared_ptr<Job> job, HostLease buffer, IoPath& path, QueuedEngine& engine)
+      : job_(std::move(job)), buffer_(std::move(buffer)), path_(path), engine_(engine) {}
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
   ~Ticket() override { (void)wait(); }
 
   IoResult wait() override {
-    if (!done()) {
+    if (!job_->finished()) {
       if (engine_.in_forked_child()) return {.code = ECANCELED};
       const auto start = std::chrono::steady_clock::now();
-      operation_->finished.wait(0, std::memory_order_acquire);
+      path_.wait(*job_);
       engine_.wait_nanoseconds_ += (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
     }
-    return operation_->result;
+    return job_->result();
   }
-  bool done() override { return operation_->finished.load(std::memory_order_acquire) != 0; }
+  bool done() override {
+    if (!job_->finished() && !engine_.in_forked_child()) path_.poll();
+    return job_->finished();
+  }
   HostLease take() override {
     (void)wait();
     return std::move(buffer_);
   }
 
  private:
-  std::shared_ptr<Operation> operation_;
+  std::shared_ptr<Job> job_;
   HostLease buffer_;
+  IoPath& path_;
+  QueuedEngine& engine_;
+};
+
+class QueuedEngine::Registration final : public IoRegistration::State {
+ public:
+  Registration(RegionId region, QueuedEngine& engine) : region_(region), engine_(engine) {}
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  ~Registration() override {
+    if (!engine_.in_forked_child()) engine_.forget_region(region_);
+  }
+
+ private:
+  const RegionId region_;
   QueuedEngine& engine_;
 };
 
 QueuedEngine::QueuedEngine(const IoEngineOptions& options, RequestHook hook)
-    : request_bytes_(options.request_bytes), hook_(std::move(hook)), owner_(::getpid()) {
+    : options_(options), hook_(std::move(hook)), owner_(::getpid()) {
   check_options(options);
 }
 
 QueuedEngine::~QueuedEngine() {
-  if (in_forked_child()) (void)queue_.release();
+  if (!in_forked_child()) return;
+  for (auto& path : paths_) (void)path.release();
 }
 
 IoTicket QueuedEngine::submit(IoDirection direction, const IoFile& file, std::uint64_t offset,
                               HostLease buffer, Bytes bytes) {
   HEADRACE_CHECK(!in_forked_child(), "an I/O engine used in a forked child, {}", file.path());
   check_transfer(file, offset, buffer, bytes);
-  auto operation = std::make_shared<Operation>(direction, file.fd(), offset, buffer.data(),
-                                               Transfer(bytes, request_bytes_, alignment_of(file)));
-  IoTicket ticket(std::make_unique<Ticket>(operation, std::move(buffer), *this));
-  if (bytes == 0) {
-    operation->finish({});
-  } else {
-    queue_->add(std::move(operation));
-    wake();
-  }
+  const Path& path = path_of(file);
+  auto job = std::make_shared<Job>(direction, file.id(), offset, bytes,
+                                   [this](const Job& ended) { note_end(ended); });
+  std::byte* const address = buffer.data();
+  IoTicket ticket(std::make_unique<Ticket>(job, std::move(buffer), *path.io, *this));
+  if (direction == IoDirection::write && file.direct()) note_write(*job);
+  if (bytes == 0)
+    job->end_empty();
+  else
+    start(job, path, file, offset, address, bytes);
   return ticket;
 }
 
+// Parts are counted before the first of them can end.
+void QueuedEngine::start(const std::shared_ptr<Job>& job, const Path& path, const IoFile& file,
+                         std::uint64_t offset, std::byte* address, Bytes bytes) {
+  const FileAlignment alignment{.memory = file.memory_alignment(), .offset = file.offset_alignment()};
+  const auto cut = cut_at_blocks(offset, bytes, reinterpret_cast<std::uintptr_t>(address), alignment);
+  const Bytes block_bytes = alignment.offset;
+  const int fixed_file = path.io->fix_file(file);
+
+  EdgeHost& host = *this;
+  const auto operation = [&](Bytes begin, Bytes part_bytes) {
+    const Bytes piece = cut.middle_bounced ? std::min(IoPath::bounce_bytes, path.shape.request_bytes)
+                                           : path.shape.request_bytes;
+    return Operation{.direction = job->direction(),
+                     .fd = file.fd(),
+                     .fixed_file = fixed_file,
+                     .offset = offset + begin,
+                     .address = address + begin,
+                     .transfer = Transfer(part_bytes, piece, std::max(alignment.memory, alignment.offset)),
+                     .job = job,
+                     .part = job->add_part(part_bytes)};
+  };
+  const auto edge = [&](Bytes begin, Bytes part_bytes) {
+    const Bytes skip = (offset + begin) % block_bytes;
+    Operation whole = operation(begin, part_bytes);
+    whole.offset -= skip;
+    return std::make_shared<EdgeBlock>(std::move(whole), block_bytes, alignment.memory, skip, part_bytes,
+                                       *path.io, host);
+  };
+
+  std::shared_ptr<EdgeBlock> head, tail;
+  std::shared_ptr<Operation> middle;
+  if (cut.head > 0) head = edge(0, cut.head);
+  if (cut.middle > 0) middle = std::make_shared<Operation>(operation(cut.head, cut.middle));
+  if (cut.tail > 0) tail = edge(cut.head + cut.middle, cut.tail);
+  if (middle) middle->bounced = cut.middle_bounced;
+  if (head || tail || cut.middle_bounced)
+    bounced_bytes_ += cut.head + cut.tail + (cut.middle_bounced ? cut.middle : 0);
+  if (head) head->begin();
+  if (middle) path.io->add(std::move(middle));
+  if (tail) tail->begin();
+}
+
+const QueuedEngine::Path& QueuedEngine::path_of(const IoFile& file) {
+  {
+    const std::shared_lock lock(paths_mutex_);
+    if (const Path* path = find_path(file)) return *path;
+  }
+  const std::lock_guard lock(paths_mutex_);
+  if (const Path* path = find_path(file)) return *path;
+  return open_path(file);
+}
+
+const QueuedEngine::Path* QueuedEngine::find_path(const IoFile& file) const {
+  for (const auto& path : paths_)
+    if (path->device == file.id().device && path->polls == wants_polling(options_, file)) return path.get();
+  return nullptr;
+}
+
+const QueuedEngine::Path& QueuedEngine::open_path(const IoFile& file) {
+  const auto limits = read_device_limits(file.id().device);
+  const bool polls = wants_polling(options_, file);
+  const IoShape shape = choose_shape(options_, limits);
+  auto io = make_path_or_share(shape, polls && has_poll_queues(file, limits));
+  return *paths_.emplace_back(new Path{file.id().device, polls, shape, std::move(io)});
+}
+
+// A refused path costs speed, not the run: another's takes its files too.
+std::shared_ptr<IoPath> QueuedEngine::make_path_or_share(const IoShape& shape, bool polled) {
+  try {
+    auto made = make_path(shape, polled);
+    for (const Region& region : regions_) made->add_region(region.id, region.memory);
+    return made;
+  } catch (const Error& refusal) {
+    const auto other = std::ranges::find(paths_, false, [](const auto& path) { return path->polls; });
+    if (other == paths_.end()) throw;
+    warn_once("shared path", fmt::format("{} Devices share one queue until then.", refusal.what()));
+    return (*other)->io;
+  }
+}
+
+std::vector<std::shared_ptr<IoPath>> QueuedEngine::all_paths() const {
+  std::vector<std::shared_ptr<IoPath>> all;
+  for (const auto& path : paths_)
+    if (std::ranges::find(all, path->io) == all.end()) all.push_back(path->io);
+  return all;
+}
+
+// The kernel takes its time over a large region: no lock is held that a submit needs. A path that opens
+// meanwhile finds the region in the list.
+IoRegistration QueuedEngine::register_memory(std::span<std::byte> memory) {
+  HEADRACE_CHECK(!in_forked_child(), "an I/O engine used in a forked child");
+  if (memory.empty()) return {};
+  RegionId region = 0;
+  std::vector<std::shared_ptr<IoPath>> paths;
+  {
+    const std::lock_guard lock(paths_mutex_);
+    region = next_region_++;
+    regions_.push_back({region, memory});
+    paths = all_paths();
+  }
+  for (const auto& path : paths) path->add_region(region, memory);
+  return IoRegistration(std::make_unique<Registration>(region, *this));
+}
+
+void QueuedEngine::forget_region(RegionId region) {
+  std::vector<std::shared_ptr<IoPath>> paths;
+  {
+    const std::lock_guard lock(paths_mutex_);
+    std::erase_if(regions_, [&](const Region& known) { return known.id == region; });
+    paths = all_paths();
+  }
+  for (const auto& path : paths) path->remove_region(region);
+}
+
 IoCounters QueuedEngine::counters() const {
-  return {.read_bytes = read_bytes_.load(),
-          .written_bytes = written_bytes_.load(),
-          .wait_seconds = static_cast<double>(wait_nanoseconds_.load()) * 1e-9};
+  IoCounters counters{.read_bytes = read_bytes_.load(),
+                      .written_bytes = written_bytes_.load(),
+                      .wait_seconds = static_cast<double>(wait_nanoseconds_.load()) * 1e-9,
+                      .bounced_bytes = bounced_bytes_.load()};
+  const std::shared_lock lock(paths_mutex_);
+  for (const auto& path : all_paths()) counters.registered_bytes += path->registered_bytes();
+  return counters;
 }
 
-std::int64_t QueuedEngine::admit(const Request& request) const {
-  back_off(request.piece);
-  const Bytes bytes = request.piece.bytes;
-  return hook_ ? hook_(request.operation->direction, request.offset(), bytes)
-               : static_cast<std::int64_t>(bytes);
+void QueuedEngine::note_write(Job& job) {
+  const std::lock_guard lock(writes_mutex_);
+  job.write_index = writes_.size();
+  writes_.push_back(&job);
 }
 
-void QueuedEngine::complete(const Request& request, std::int64_t result) {
-  if (!queue_->complete(request, result)) return;
-  Operation& operation = *request.operation;
-  const IoResult outcome = operation.transfer.result();
-  (operation.direction == IoDirection::read ? read_bytes_ : written_bytes_) += outcome.bytes;
-  operation.finish(outcome);
+void QueuedEngine::note_end(const Job& job) {
+  (job.direction() == IoDirection::read ? read_bytes_ : written_bytes_) += job.result().bytes;
+  if (!job.write_index) return;
+  const std::lock_guard lock(writes_mutex_);
+  writes_.back()->write_index = job.write_index;
+  writes_[*job.write_index] = writes_.back();
+  writes_.pop_back();
+}
+
+// Submitting a write needs the same lock, so none starts between the look and the cut. The cut itself waits, in
+// the kernel, for direct I/O on the file; that ends without our help.
+int QueuedEngine::restore_size(int fd, const Job& job, std::uint64_t block_end, std::uint64_t right_size) {
+  const std::lock_guard lock(writes_mutex_);
+  for (const Job* write : writes_)
+    if (write->file() == job.file() && write->end_offset() > block_end) return 0;  // it will set the size
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return errno;
+  if (static_cast<std::uint64_t>(status.st_size) != block_end) return 0;
+  return ::ftruncate(fd, static_cast<off_t>(right_size)) == 0 ? 0 : errno;
 }
 
 bool QueuedEngine::in_forked_child() const {

@@ -1,50 +1,85 @@
-// What the engines share: checks at submit, tickets, counters, and the queue that requests are taken from. An
-// engine adds the threads that carry requests out.
+// What the engines share: checks at submit, the cut at the blocks of direct files, tickets, counters, and one
+// path for each block device. An engine adds what carries the operations of a path out.
 //
-// Fork: threads do not survive it, so a child may neither submit nor join. submit checks, and the engines'
-// destructors do nothing in a child.
+// Fork: threads and rings do not survive it, so a child may neither submit nor wait. submit checks, and in a
+// child the destructors do nothing.
 #pragma once
 
 #include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
 
+#include "aio/device_limits.h"
+#include "aio/edge_block.h"
+#include "aio/io_path.h"
 #include "aio/request_hook.h"
-#include "aio/request_queue.h"
 #include "headrace/io_engine.h"
 
 namespace headrace::aio {
 
-class QueuedEngine : public IoEngine {
+class QueuedEngine : public IoEngine, private EdgeHost {
  public:
   IoTicket submit(IoDirection direction, const IoFile& file, std::uint64_t offset, HostLease buffer,
                   Bytes bytes) final;
   IoCounters counters() const final;
+  IoRegistration register_memory(std::span<std::byte> memory) final;
   ~QueuedEngine() override;
 
  protected:
   QueuedEngine(const IoEngineOptions& options, RequestHook hook);
 
-  // There is something new in the queue. Any thread.
-  virtual void wake() = 0;
-
-  // How many bytes to ask the kernel for, or the result to complete the request with at once (<= 0).
-  std::int64_t admit(const Request& request) const;
-  // Hands a request's outcome to its transfer, and the transfer's to its ticket when it has ended.
-  void complete(const Request& request, std::int64_t result);
+  // `polled`: for direct I/O alone, on a device with poll queues.
+  virtual std::shared_ptr<IoPath> make_path(const IoShape& shape, bool polled) = 0;
+  const IoEngineOptions& options() const { return options_; }
+  const RequestHook& hook() const { return hook_; }
   bool in_forked_child() const;
-
-  std::unique_ptr<RequestQueue> queue_ = std::make_unique<RequestQueue>();
 
  private:
   class Ticket;
+  class Registration;
+  struct Path {
+    std::uint64_t device;
+    bool polls;  // asked to
+    IoShape shape;
+    std::shared_ptr<IoPath> io;
+  };
+  struct Region {
+    RegionId id;
+    std::span<std::byte> memory;
+  };
 
-  const Bytes request_bytes_;
+  const Path& path_of(const IoFile& file);
+  const Path* find_path(const IoFile& file) const;
+  const Path& open_path(const IoFile& file);
+  std::shared_ptr<IoPath> make_path_or_share(const IoShape& shape, bool polled);
+  std::vector<std::shared_ptr<IoPath>> all_paths() const;
+  void start(const std::shared_ptr<Job>& job, const Path& path, const IoFile& file, std::uint64_t offset,
+             std::byte* address, Bytes bytes);
+  void forget_region(RegionId region);
+  void note_write(Job& job);
+  void note_end(const Job& job);
+
+  BlockLocks& block_locks() override { return block_locks_; }
+  int restore_size(int fd, const Job& job, std::uint64_t block_end, std::uint64_t right_size) override;
+
+  const IoEngineOptions options_;
   const RequestHook hook_;
   const pid_t owner_;
-  std::atomic<Bytes> read_bytes_{0}, written_bytes_{0};
+  std::atomic<Bytes> read_bytes_{0}, written_bytes_{0}, bounced_bytes_{0};
   std::atomic<std::int64_t> wait_nanoseconds_{0};
+
+  BlockLocks block_locks_;
+  std::mutex writes_mutex_;
+  std::vector<Job*> writes_;  // on direct files, not ended
+
+  mutable std::shared_mutex paths_mutex_;  // paths and regions
+  std::vector<std::unique_ptr<Path>> paths_;
+  std::vector<Region> regions_;
+  RegionId next_region_ = 1;
 };
 
 }  // namespace headrace::aio

@@ -25,6 +25,11 @@ std::optional<Request> RequestQueue::wait_next() {
   }
 }
 
+bool RequestQueue::empty() const {
+  const std::lock_guard lock(mutex_);
+  return reads_.empty() && writes_.empty();
+}
+
 bool RequestQueue::complete(const Request& request, std::int64_t result) {
   Operation& operation = *request.operation;
   bool resumed = false, ended = false;
@@ -32,7 +37,7 @@ bool RequestQueue::complete(const Request& request, std::int64_t result) {
     const std::lock_guard lock(mutex_);
     operation.transfer.complete(request.piece, result);
     ended = operation.transfer.done();
-    if (!ended && !operation.queued) {  // it may have something to resume: ahead of younger operations
+    if (!operation.queued && operation.transfer.can_issue()) {  // ahead of younger operations
       operation.queued = resumed = true;
       operations_of(operation.direction).push_front(request.operation);
     }
@@ -65,10 +70,13 @@ std::optional<Request> RequestQueue::next_locked() {
 // An operation with nothing to issue leaves the queue; complete() brings it back if it has to be resumed.
 std::optional<Request> RequestQueue::next_of(Operations& operations) {
   while (!operations.empty()) {
-    Operation& operation = *operations.front();
-    if (const auto piece = operation.transfer.next()) return Request{operations.front(), *piece};
-    operation.queued = false;
-    operations.pop_front();
+    const std::shared_ptr<Operation> operation = operations.front();
+    const auto piece = operation->transfer.next();
+    if (!operation->transfer.can_issue()) {
+      operation->queued = false;
+      operations.pop_front();
+    }
+    if (piece) return Request{operation, *piece};
   }
   return std::nullopt;
 }

@@ -1,9 +1,8 @@
-// Transfers waiting for an engine, in the order in which their requests are issued: reads before writes, each
+// Operations waiting for a path, in the order in which their requests are issued: reads before writes, each
 // first come first served. The computation waits for reads; nobody waits for a write until its buffer is
 // needed.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -11,37 +10,36 @@
 #include <mutex>
 #include <optional>
 
+#include "aio/job.h"
 #include "aio/transfer.h"
 #include "headrace/io_engine.h"
 
 namespace headrace::aio {
 
-// A submitted transfer, shared by its ticket and the engine. `transfer` and `queued` belong to the queue,
-// `result` to the ticket once `finished` is set. The lease stays with the ticket: an engine may drop its last
-// reference to an operation after the ticket has gone, when the pool of the buffer may have gone too.
+struct Operation;
+
+// What is to be done when an operation has ended, where that does not yet end its part of the job.
+class OperationOwner {
+ public:
+  virtual ~OperationOwner() = default;
+  virtual void operation_ended(const Operation& operation) = 0;
+};
+
+// A range of a file to move to or from a range of memory. `transfer` and `queued` belong to the queue.
 struct Operation {
-  Operation(IoDirection direction_in, int fd_in, std::uint64_t offset_in, std::byte* address_in,
-            Transfer transfer_in)
-      : direction(direction_in),
-        fd(fd_in),
-        offset(offset_in),
-        address(address_in),
-        transfer(std::move(transfer_in)) {}
-
-  void finish(IoResult value) {
-    result = value;
-    finished.store(1, std::memory_order_release);
-    finished.notify_all();
-  }
-
-  const IoDirection direction;
-  const int fd;
-  const std::uint64_t offset;
-  std::byte* const address;
+  IoDirection direction = IoDirection::read;
+  int fd = -1;
+  int fixed_file = -1;  // its place in the ring's table of files, or -1
+  std::uint64_t offset = 0;
+  std::byte* address = nullptr;
+  bool bounced = false;  // requests go through a copy: the address is not aligned
   Transfer transfer;
+  std::shared_ptr<Job> job;
+  std::size_t part = 0;                    // of the job
+  std::shared_ptr<OperationOwner> owner{};  // empty: the part ends with the operation
   bool queued = false;
-  IoResult result;
-  std::atomic<int> finished{0};
+
+  void ended() const { owner ? owner->operation_ended(*this) : job->end_part(part, transfer.result()); }
 };
 
 // One system call's worth of an operation.
@@ -62,6 +60,7 @@ class RequestQueue {
   // Takes a request's outcome: a count of bytes or a negated errno value. Returns whether its operation has
   // ended.
   bool complete(const Request& request, std::int64_t result);
+  bool empty() const;  // nothing can be issued now
   void close();
 
  private:
@@ -75,7 +74,7 @@ class RequestQueue {
     return direction == IoDirection::read ? reads_ : writes_;
   }
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable ready_;
   Operations reads_, writes_;
   std::uint32_t reads_in_a_row_ = 0;

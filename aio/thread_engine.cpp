@@ -1,11 +1,13 @@
-// pread and pwrite on a pool of threads: works everywhere, one thread per request in flight.
+// pread and pwrite on threads: works everywhere, one thread per request in flight.
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <thread>
 #include <vector>
 
+#include "aio/aligned_memory.h"
 #include "aio/engine_thread.h"
 #include "aio/queued_engine.h"
 
@@ -15,51 +17,72 @@ namespace {
 
 constexpr std::uint32_t max_threads = 64;
 
-class ThreadEngine final : public QueuedEngine {
+class ThreadPath final : public IoPath {
  public:
-  ThreadEngine(const IoEngineOptions& options, RequestHook hook) : QueuedEngine(options, std::move(hook)) {
-    const std::uint32_t count = std::min(options.queue_depth, max_threads);
+  ThreadPath(std::uint32_t threads, const RequestHook& hook) : IoPath(hook) {
     try {
-      while (threads_->size() < count) threads_->push_back(start_engine_thread([this] { run(); }));
+      while (threads_.size() < threads) threads_.push_back(start_engine_thread([this] { run(); }));
     } catch (...) {
       stop();
       throw;
     }
   }
-  ~ThreadEngine() override { stop(); }
+  ~ThreadPath() override { stop(); }
 
-  std::string_view name() const override { return "threads"; }
+  void add(std::shared_ptr<Operation> operation) override { queue_.add(std::move(operation)); }
+  void wait(Job& job) override {
+    while (!job.finished()) job.sleep();
+  }
+  void poll() override {}
 
  private:
-  void wake() override {}  // the queue wakes its waiters itself
-
   void run() {
-    while (const auto request = queue_->wait_next()) complete(*request, perform(*request));
+    AlignedMemory bounce;  // made when first needed
+    while (const auto request = queue_.wait_next()) complete(*request, perform(*request, bounce));
   }
 
-  std::int64_t perform(const Request& request) const {
+  std::int64_t perform(const Request& request, AlignedMemory& bounce) const {
     const std::int64_t admitted = admit(request);
     if (admitted <= 0) return admitted;
-    const auto bytes = static_cast<std::size_t>(admitted);
+    if (!request.operation->bounced) return move(request, request.address(), static_cast<std::size_t>(admitted));
+    return move_bounced(request, bounce, static_cast<std::size_t>(admitted));
+  }
+
+  static std::int64_t move(const Request& request, std::byte* memory, std::size_t bytes) {
     const auto offset = static_cast<off_t>(request.offset());
     const Operation& operation = *request.operation;
     const ssize_t moved = operation.direction == IoDirection::read
-                              ? ::pread(operation.fd, request.address(), bytes, offset)
-                              : ::pwrite(operation.fd, request.address(), bytes, offset);
+                              ? ::pread(operation.fd, memory, bytes, offset)
+                              : ::pwrite(operation.fd, memory, bytes, offset);
     return moved < 0 ? -errno : moved;
   }
 
-  void stop() {
-    if (in_forked_child()) {
-      (void)threads_
-          .release();  // they do not exist here, and a std::thread can neither be joined nor forgotten
-      return;
-    }
-    queue_->close();
-    for (std::thread& thread : *threads_) thread.join();
+  static std::int64_t move_bounced(const Request& request, AlignedMemory& bounce, std::size_t bytes) {
+    if (!bounce) bounce = allocate_aligned(bounce_bytes, 4096);
+    const bool read = request.operation->direction == IoDirection::read;
+    if (!read) std::memcpy(bounce.get(), request.address(), bytes);
+    const std::int64_t moved = move(request, bounce.get(), bytes);
+    if (read && moved > 0) std::memcpy(request.address(), bounce.get(), static_cast<std::size_t>(moved));
+    return moved;
   }
 
-  std::unique_ptr<std::vector<std::thread>> threads_ = std::make_unique<std::vector<std::thread>>();
+  void stop() {
+    queue_.close();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  std::vector<std::thread> threads_;
+};
+
+class ThreadEngine final : public QueuedEngine {
+ public:
+  ThreadEngine(const IoEngineOptions& options, RequestHook hook) : QueuedEngine(options, std::move(hook)) {}
+  std::string_view name() const override { return "threads"; }
+
+ private:
+  std::shared_ptr<IoPath> make_path(const IoShape& shape, bool /*polled*/) override {
+    return std::make_shared<ThreadPath>(std::min(shape.queue_depth, max_threads), hook());
+  }
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ std::optional<Piece> Transfer::next() {
 void Transfer::complete(const Piece& piece, std::int64_t result) {
   HEADRACE_CHECK(in_flight_ > 0, "a request completed twice");
   --in_flight_;
-  if (result == -EINTR) {
+  if (result == -EINTR || result == -ECANCELED) {
     returned_.push_back(piece);
   } else if (result == -EAGAIN) {
     retry_again(piece);
@@ -59,7 +59,7 @@ void Transfer::resume(const Piece& piece, Bytes progress) {
 
 // Less than one aligned block: a short transfer the first time, the end of the file when it happens again.
 void Transfer::retry_partial(Piece piece, Bytes available) {
-  if (available == 0 || piece.partial) return fail(piece.begin + available, EIO);
+  if (available == 0 || piece.partial) return end_of_file(piece.begin + available);
   piece.partial = true;
   returned_.push_back(piece);
 }
@@ -74,6 +74,13 @@ void Transfer::fail(Bytes at, int code) {
   if (at >= failed_at_) return;
   failed_at_ = at;
   code_ = code;
+  at_end_ = false;
+}
+
+void Transfer::end_of_file(Bytes at) {
+  if (at >= failed_at_) return;
+  fail(at, EIO);
+  at_end_ = true;
 }
 
 bool Transfer::done() const {

@@ -5,7 +5,7 @@
 //   transfer.done()
 //
 // Rules: a short result is resumed at the last multiple of the file's alignment; EINTR is retried without
-// limit and EAGAIN `max_again` times; a result of zero bytes, or the same partial block twice, is the end of
+// limit, so is ECANCELED (the kernel's answer when the thread that asked has ended), and EAGAIN `max_again` times; a result of zero bytes, or the same partial block twice, is the end of
 // the file (EIO); any other errno ends the transfer: nothing more is handed out, what is in flight is waited
 // for.
 #pragma once
@@ -36,18 +36,22 @@ class Transfer {
 
   // What to issue next. Empty when nothing can be issued now; a later complete() may change that.
   std::optional<Piece> next();
+  bool can_issue() const { return code_ == 0 && (!returned_.empty() || next_ < bytes_); }
   // `result` is what the system call answered: a count of bytes or a negated errno value.
   void complete(const Piece& piece, std::int64_t result);
   // Nothing is in flight and nothing will be issued.
   bool done() const;
   // Once done: all bytes, or the bytes known to be good at the start and the errno of what follows them.
   IoResult result() const;
+  // Whether it was the end of the file (EIO otherwise may be the device's).
+  bool at_end() const { return at_end_; }
 
  private:
   void resume(const Piece& piece, Bytes progress);
   void retry_partial(Piece piece, Bytes available);
   void retry_again(Piece piece);
   void fail(Bytes at, int code);
+  void end_of_file(Bytes at);
 
   Bytes bytes_, piece_bytes_, alignment_;
   Bytes next_ = 0;               // start of what was never handed out
@@ -55,6 +59,7 @@ class Transfer {
   std::uint32_t in_flight_ = 0;
   Bytes failed_at_ = std::numeric_limits<Bytes>::max();
   int code_ = 0;
+  bool at_end_ = false;
 };
 
 }  // namespace headrace::aio

@@ -1,7 +1,6 @@
 #include "aio/uring.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <sys/uio.h>
 
 #include <cerrno>
 #include <chrono>
@@ -11,18 +10,20 @@
 
 #include "aio/uring_refusal.h"
 #include "headrace/errors.h"
+#include "headrace/log.h"
 
 namespace headrace::aio {
 
-// [Note: task work] With DEFER_TASKRUN the kernel finishes requests only inside our own io_uring_enter that
-// asks for events: the computation's cores get no interrupts for it. All our waiting is submit_and_wait,
-// which asks. It needs SINGLE_ISSUER, hence the ring starts disabled and belongs to the thread that enables
-// it.
-Uring::Uring(std::uint32_t entries) {
-  constexpr unsigned best = IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-  int code = set_up(entries, best);
-  starts_disabled_ = code == 0;
-  if (code == EINVAL) code = set_up(entries, 0);  // before Linux 6.1
+Uring::Uring(const Options& options) : polls_(options.poll_completions) {
+  int code = set_up(options);
+  if (code == EPERM && options.poll_submissions) {  // before Linux 5.11, for administrators alone
+    Options without = options;
+    without.poll_submissions = false;
+    code = set_up(without);
+    if (code == 0)
+      warn_once("no SQPOLL", "This kernel keeps submission by its own thread (SQPOLL) to administrators: "
+                             "submitting by system calls instead.");
+  }
   if (code != 0) throw UringRefused(code);
 
   const std::unique_ptr<io_uring_probe, void (*)(io_uring_probe*)> probe(io_uring_get_probe_ring(&ring_),
@@ -32,37 +33,44 @@ Uring::Uring(std::uint32_t entries) {
     io_uring_queue_exit(&ring_);
     throw UringRefused(ENOSYS);
   }
+  has_file_table_ = io_uring_register_files_sparse(&ring_, file_places) == 0;
+  has_buffer_table_ = io_uring_register_buffers_sparse(&ring_, buffer_places) == 0;
 }
 
 // The kernel counts the locked pages of a closed ring until it has taken the ring apart, some time later:
 // with a small limit, a ring that replaces another has to be patient.
-int Uring::set_up(std::uint32_t entries, unsigned flags) {
+int Uring::set_up(const Options& options) {
   constexpr int max_tries = 50;
-  int code = try_set_up(entries, flags);
+  int code = try_set_up(options);
   for (int tries = 1; code == ENOMEM && tries < max_tries; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    code = try_set_up(entries, flags);
+    code = try_set_up(options);
   }
   return code;
 }
 
 // liburing answers a negated errno value and leaves errno alone.
-int Uring::try_set_up(std::uint32_t entries, unsigned flags) {
+int Uring::try_set_up(const Options& options) {
+  constexpr unsigned idle_milliseconds = 20;
   io_uring_params params{};
-  params.flags = flags;
-  return -io_uring_queue_init_params(entries, &ring_, &params);
+  if (options.poll_completions) params.flags |= IORING_SETUP_IOPOLL;
+  if (options.poll_submissions) params.flags |= IORING_SETUP_SQPOLL;
+  params.sq_thread_idle = idle_milliseconds;
+  return -io_uring_queue_init_params(options.entries, &ring_, &params);
 }
 
+// A closed ring is taken apart some time later, and a forked child may still hold it: files and memory are let
+// go now.
 Uring::~Uring() {
+  if (has_file_table_) io_uring_unregister_files(&ring_);
+  if (has_buffer_table_) io_uring_unregister_buffers(&ring_);
   io_uring_queue_exit(&ring_);
 }
 
-void Uring::attach_to_this_thread() {
-  if (!starts_disabled_) return;
-  // liburing 2.3 declares io_uring_enable_rings and does not export it.
-  const auto result =
-      ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
-  HEADRACE_CHECK(result == 0, "io_uring_register(ENABLE_RINGS): {}", std::strerror(errno));
+void Uring::try_out() {
+  io_uring_prep_nop(next_sqe());
+  const int result = io_uring_submit_and_wait(&ring_, 1);
+  if (result < 0 && result != -EINTR && result != -EAGAIN) throw UringRefused(-result);
 }
 
 io_uring_sqe* Uring::next_sqe() {
@@ -71,11 +79,33 @@ io_uring_sqe* Uring::next_sqe() {
   return sqe;
 }
 
-// What was not submitted stays in the ring for the next call.
-void Uring::submit_and_wait() {
-  const int result = io_uring_submit_and_wait(&ring_, 1);
+void Uring::submit() {
+  const int result = io_uring_submit(&ring_);
   const bool passing = result == -EINTR || result == -EAGAIN || result == -EBUSY;
   HEADRACE_CHECK(result >= 0 || passing, "io_uring_enter: {}", std::strerror(-result));
+}
+
+bool Uring::unsubmitted() const {
+  return (ring_.flags & IORING_SETUP_SQPOLL) == 0 && io_uring_sq_ready(&ring_) > 0;
+}
+
+void Uring::wait_events(std::uint32_t count) {
+  const int result =
+      io_uring_enter(static_cast<unsigned>(ring_.ring_fd), 0, count, IORING_ENTER_GETEVENTS, nullptr);
+  const bool passing = result == -EINTR || result == -EAGAIN || result == -EBUSY;
+  HEADRACE_CHECK(result >= 0 || passing, "io_uring_enter: {}", std::strerror(-result));
+}
+
+int Uring::set_file(std::uint32_t place, int fd) {
+  const int result = io_uring_register_files_update(&ring_, place, &fd, 1);
+  return result < 0 ? -result : 0;
+}
+
+int Uring::set_buffer(std::uint32_t place, std::span<std::byte> memory) {
+  const iovec range{memory.data(), memory.size()};
+  const __u64 no_tag = 0;
+  const int result = io_uring_register_buffers_update_tag(&ring_, place, &range, &no_tag, 1);
+  return result < 0 ? -result : 0;
 }
 
 }  // namespace headrace::aio

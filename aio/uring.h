@@ -1,43 +1,62 @@
-// The ring itself: set-up with the best flags the kernel knows, and the system call. Used by the one thread
-// of the engine.
+// The ring itself: set-up with the best flags the kernel knows, system calls, and the tables of files and
+// memory. The owner serialises the calls, but for wait_events and the updates of tables.
 #pragma once
 
 #include <liburing.h>
 
 #include <cstdint>
+#include <span>
 
-#include "headrace/owned.h"
+#include "headrace/bytes.h"
 
 namespace headrace::aio {
 
 class Uring {
  public:
-  // Throws UringRefused.
-  explicit Uring(std::uint32_t entries);
+  struct Options {
+    std::uint32_t entries = 1;
+    bool poll_completions = false, poll_submissions = false;
+  };
+  static constexpr std::uint32_t file_places = 256, buffer_places = 1024;
+  static constexpr Bytes max_buffer_bytes = Bytes{1} << 30;  // the kernel's, for one place
+
+  explicit Uring(const Options& options);  // throws UringRefused
   ~Uring();
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
 
-  // Makes the calling thread the one that submits. Before anything else.
-  void attach_to_this_thread();
-  // There is always room for `entries` between two calls of submit_and_wait.
+  // One empty request through the ring: throws UringRefused where a filter lets rings be made, not be used.
+  void try_out();
+  // There is room for `entries` requests in flight.
   io_uring_sqe* next_sqe();
-  // Submits, and blocks until at least one completion is there.
-  void submit_and_wait();
-  // Calls handle(user_data, result) for each completion.
+  // Passes on what next_sqe() gave. What the kernel does not take now stays for the next call: unsubmitted().
+  void submit();
+  bool unsubmitted() const;
+  // Calls handle(user_data, result) for each completion that is there.
   template <class Handle>
   void reap(Handle handle);
 
+  // Blocks until `count` completions are there, or a signal comes. Any thread, beside other calls.
+  void wait_events(std::uint32_t count);
+
+  // Places of the tables (none where the kernel is too old for sparse tables). Any thread, beside other calls;
+  // requests in flight keep what they use. Return errno values.
+  bool has_file_table() const { return has_file_table_; }
+  bool has_buffer_table() const { return has_buffer_table_; }
+  int set_file(std::uint32_t place, int fd);  // -1: none
+  int set_buffer(std::uint32_t place, std::span<std::byte> memory);
+
  private:
-  int set_up(std::uint32_t entries, unsigned flags);
-  int try_set_up(std::uint32_t entries, unsigned flags);
+  int set_up(const Options& options);
+  int try_set_up(const Options& options);
 
   io_uring ring_{};
-  bool starts_disabled_ = false;
+  bool polls_ = false, has_file_table_ = false, has_buffer_table_ = false;
 };
 
 template <class Handle>
 void Uring::reap(Handle handle) {
+  if (polls_) io_uring_get_events(&ring_);
   io_uring_cqe* cqe = nullptr;
   while (io_uring_peek_cqe(&ring_, &cqe) == 0) {
     const std::uint64_t user_data = cqe->user_data;

@@ -16,9 +16,19 @@ namespace headrace {
 namespace swap {
 namespace {
 
+// Of a store of one path.
+const std::string& only(const SwapStore::Directories& directories) {
+  HEADRACE_CHECK(directories.size() == 1, "a swap store of {} paths", directories.size());
+  return directories.front();
+}
+
 bool is_folder(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+bool is_refusal_of_space(int code) {
+  return code == ENOSPC || code == EDQUOT || code == EFBIG;
 }
 
 std::string parent_of(const std::string& path) {
@@ -34,6 +44,11 @@ bool make_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0755) == 0) return true;
   const int code = errno;
   if (is_folder(path)) return false;
+  if (is_refusal_of_space(code))
+    throw DoesNotFit(
+        fmt::format("the swap folder {} cannot be made: {}. Free some space, or give --swap-path a folder on "
+                    "a larger disk.",
+                    path, std::strerror(code)));
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("the swap folder {} cannot be used: {}", path, why));
   };
@@ -75,10 +90,6 @@ Bytes free_bytes(const std::string& directory) {
                       : ""));
 }
 
-bool is_refusal_of_space(int code) {
-  return code == ENOSPC || code == EDQUOT || code == EFBIG;
-}
-
 std::uint64_t random_id() {
   std::random_device device;
   return (std::uint64_t{device()} << 32) | device();
@@ -88,7 +99,7 @@ std::uint64_t random_id() {
 class CreationGuard {
  public:
   explicit CreationGuard(const SwapStoreOptions& options)
-      : directory_(options.directory), made_folder_(make_folder(options.directory)) {
+      : directory_(only(options.directories)), made_folder_(make_folder(only(options.directories))) {
     try {
       lock_.emplace(StoreLock::acquire(directory_));
     } catch (...) {
@@ -143,7 +154,7 @@ void reclaim_stale_store(const std::string& directory, const SwapOwner& owner) {
 
 // Makes the files, all space reserved; store.json comes last, so that a crash in between leaves no store.
 StoreParts make_files(const SwapStoreOptions& options, std::vector<SwapBlock> blocks, bool owns_folder) {
-  const std::string& directory = options.directory;
+  const std::string& directory = only(options.directories);
   IoFile file = IoFile::open(join(directory, extents_name), IoFile::Mode::create);
   Description description{
       random_id(), options.durability, std::max<Bytes>(default_extent_alignment, file.offset_alignment()),
@@ -155,6 +166,7 @@ StoreParts make_files(const SwapStoreOptions& options, std::vector<SwapBlock> bl
   if (options.durability == Durability::step)
     journal.emplace(
         Journal::create(directory, description.store_id, static_cast<std::uint32_t>(blocks.size())));
+  sync_folder(directory);  // no description without the files it describes
   write_description(directory, description);
   if (owns_folder) sync_folder(parent_of(directory));
   auto extents = std::make_shared<ExtentFile>(ExtentFile{std::move(file), std::move(blocks)});
@@ -188,15 +200,15 @@ void refuse_other_run(const SwapStoreOptions& options, const Description& descri
     throw UsageError(
         fmt::format("the swap store in {} was written with durability \"none\" and cannot be resumed; "
                     "start without --resume swap.",
-                    options.directory));
+                    only(options.directories)));
   if (options.durability != Durability::step)
     throw UsageError(fmt::format("the swap store in {} has durability \"step\"; resume it with the same.",
-                                 options.directory));
+                                 only(options.directories)));
   if (description.layout != options.layout)
     throw UsageError(
         fmt::format("the swap store in {} is of another run: {}. Resume with the settings it was made "
                     "with, or start without --resume swap.",
-                    options.directory, layout_difference(description.layout, options.layout)));
+                    only(options.directories), layout_difference(description.layout, options.layout)));
 }
 
 JournalContents read_journal(const std::string& directory, const Description& description,
@@ -214,8 +226,8 @@ JournalContents read_journal(const std::string& directory, const Description& de
 std::unique_ptr<SwapStore> SwapStore::create(const SwapStoreOptions& options, std::vector<SwapBlock> blocks,
                                              IoEngine& engine) {
   using namespace swap;
-  const std::string& directory = options.directory;
-  const Bytes needed = disk_bytes(blocks, options.durability);
+  const std::string& directory = only(options.directories);
+  const Bytes needed = disk_bytes(blocks, options).front();
   CreationGuard guard(options);
   if (const Bytes available = free_bytes(directory) + reclaimable_bytes(directory); needed > available)
     does_not_fit(directory, needed, available, options.durability, "");
@@ -234,7 +246,7 @@ std::unique_ptr<SwapStore> SwapStore::create(const SwapStoreOptions& options, st
 
 std::unique_ptr<SwapStore> SwapStore::open(const SwapStoreOptions& options, IoEngine& engine) {
   using namespace swap;
-  const std::string& directory = options.directory;
+  const std::string& directory = only(options.directories);
   (void)read_description(directory);  // before the lock, which would leave a file where there is no store
   std::optional<StoreLock> lock = StoreLock::acquire(directory);
   Description description = read_description(directory);
@@ -259,8 +271,9 @@ std::unique_ptr<SwapStore> SwapStore::open(const SwapStoreOptions& options, IoEn
       engine);
 }
 
-std::unique_ptr<SwapStore> SwapStore::open_read_only(const std::string& directory, IoEngine& engine) {
+std::unique_ptr<SwapStore> SwapStore::open_read_only(const Directories& directories, IoEngine& engine) {
   using namespace swap;
+  const std::string& directory = only(directories);
   Description description = read_description(directory);
   const ExtentMap map(description.blocks, description.extent_alignment, description.durability);
   std::shared_ptr<ExtentFile> extents = open_extents(directory, description, map, IoFile::Mode::read_only);
@@ -271,8 +284,9 @@ std::unique_ptr<SwapStore> SwapStore::open_read_only(const std::string& director
                                           engine);
 }
 
-SwapDescription SwapStore::describe(const std::string& directory) {
+SwapDescription SwapStore::describe(const Directories& directories) {
   using namespace swap;
+  const std::string& directory = only(directories);
   Description description = read_description(directory);
   const ExtentMap map(description.blocks, description.extent_alignment, description.durability);
   SwapDescription result;
@@ -290,12 +304,14 @@ SwapDescription SwapStore::describe(const std::string& directory) {
   return result;
 }
 
-void SwapStore::require_free(const std::string& directory) {
+void SwapStore::require_free(const Directories& directories) {
+  const std::string& directory = swap::only(directories);
   if (const SwapOwner owner = swap::read_owner(directory); owner.state == SwapOwner::State::alive)
     swap::refuse_owner(directory, owner);
 }
 
-void SwapStore::remove(const std::string& directory) {
+void SwapStore::remove(const Directories& directories) {
+  const std::string& directory = swap::only(directories);
   const bool owns_folder = swap::made_by_stale_store(directory);
   {
     swap::StoreLock lock = swap::StoreLock::acquire(directory);
@@ -305,10 +321,19 @@ void SwapStore::remove(const std::string& directory) {
   if (owns_folder) ::rmdir(directory.c_str());  // stays when something else is in it
 }
 
-Bytes SwapStore::disk_bytes(const std::vector<SwapBlock>& blocks, Durability durability) {
-  const swap::ExtentMap map(blocks, swap::default_extent_alignment, durability);
-  return map.file_bytes() +
-         (durability == Durability::step ? swap::Journal::reserved_bytes(blocks.size()) : 0);
+std::vector<Bytes> SwapStore::disk_bytes(const std::vector<SwapBlock>& blocks,
+                                         const SwapStoreOptions& options) {
+  const swap::ExtentMap map(blocks, swap::default_extent_alignment, options.durability);
+  return {map.file_bytes() +
+          (options.durability == Durability::step ? swap::Journal::reserved_bytes(blocks.size()) : 0)};
+}
+
+Bytes SwapStore::parity_bytes(const std::vector<SwapBlock>&, const SwapStoreOptions&) {
+  return 0;
+}
+
+Bytes SwapStore::buffer_alignment(std::size_t, std::uint32_t) {
+  return swap::default_extent_alignment;
 }
 
 }  // namespace headrace

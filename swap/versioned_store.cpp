@@ -34,10 +34,13 @@ class ScratchBuffer {
 }  // namespace
 
 void remove_store_files(const std::string& directory) {
-  for (const char* name : {description_name, journal_name, extents_name}) {  // first what makes it a store
-    remove_file(join(directory, name));
-    remove_file(join(directory, name) + replacement_suffix);
+  if (const std::string description = join(directory, description_name); file_exists(description)) {
+    remove_file(description);  // first what makes it a store: after a crash it is whole or none
+    sync_folder(directory);
   }
+  for (const char* name : {journal_name, extents_name}) remove_file(join(directory, name));
+  for (const char* name : {description_name, journal_name, extents_name})
+    remove_file(join(directory, name) + replacement_suffix);
 }
 
 VersionedStore::VersionedStore(StoreParts parts, IoEngine& engine)
@@ -223,11 +226,11 @@ void VersionedStore::check_whole(const CommitRecord& record) {
     submit(IoDirection::read, block, record.table[block], buffer.lease())->check();
 }
 
-std::optional<SwapStore::Extent> VersionedStore::extent(BlockIndex block) const {
+std::vector<SwapStore::Extent> VersionedStore::extents(BlockIndex block) const {
   const SwapBlock& description = block_at(block);
   const ExtentEntry& entry = working_[block];
-  if (entry.generation == 0) return std::nullopt;
-  return Extent{parts_.extents->file.path(), entry.offset, description.bytes, entry.generation, entry.crc32c};
+  if (entry.generation == 0) return {};
+  return {{parts_.extents->file.path(), entry.offset, description.bytes, entry.generation, entry.crc32c}};
 }
 
 void VersionedStore::remove_on_close() {

@@ -44,7 +44,8 @@ class VersionedStore final : public SwapStore {
   void rollback() override;
   std::vector<SwapCommit> commits() const override;
   void position_at(std::uint64_t step) override;
-  std::optional<Extent> extent(BlockIndex block) const override;
+  std::vector<Extent> extents(BlockIndex block) const override;
+  Directories lost_directories() const override { return {}; }
   void remove_on_close() override;
 
  private:

@@ -44,7 +44,7 @@ enum class IoKind : std::uint8_t { automatic, io_uring, threads };
 struct ResolvedOptions {
   ModelConfig model;
   ModelOptions model_options;
-  EngineOptions engine;  // swap_directory is this rank's
+  EngineOptions engine;  // swap_directories are this rank's
   BatchSizes batch;
   ScheduleOptions schedule;
 

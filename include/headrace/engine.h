@@ -6,8 +6,7 @@
 //   for each micro-batch: engine.begin_micro_batch(); model calls the hooks
 //   StepResult r = engine.step(learning_rate);
 //
-// Threads: one owner thread. The hooks do not block except when a bounded buffer is in use by earlier work;
-// step() blocks.
+// Threads: one owner thread. The hooks block only while a bounded buffer is in use; step() blocks.
 #pragma once
 
 #include <cstdint>
@@ -51,22 +50,25 @@ struct EngineOptions {
   AdamArguments adam;         // betas, epsilon, weight_decay (of decayed groups), decoupled
   std::uint64_t seed = 0;     // of initial values
 
-  Bytes host_memory_bytes = 0;   // hard limit of the host tier
-  Bytes bucket_bytes = 4 << 20;  // communication bucket, constant
-  Bytes swap_block_bytes =
-      3 << 20;  // optimizer block: master and moments, 12 bytes an element; rounded to norm chunks
-  std::uint32_t swap_buffers = 8;  // at least 3
-  Bytes swap_cache_bytes = 0;      // host memory for optimizer blocks that are written but never read again
-  // Pinned buffers of one block each between NVMe and the device, at least 1: of low-precision parameters,
-  // read ahead by the recorded order, and of gradients (and, with accumulation, as many of their sums).
+  Bytes host_memory_bytes = 0;       // hard limit of the host tier
+  Bytes bucket_bytes = 4 << 20;      // communication bucket, constant
+  Bytes swap_block_bytes = 3 << 20;  // optimizer block: 12 bytes an element; rounded to norm chunks
+  std::uint32_t swap_buffers = 8;    // at least 3
+  Bytes swap_cache_bytes = 0;        // host memory for optimizer blocks that are written but never read again
+  // Pinned buffers on the way to NVMe, one block each, at least 1: of parameters, of gradients (and their
+  // sums).
   std::uint32_t parameter_buffers = 16, gradient_buffers = 8;
   std::uint32_t prefetch_units = 1;     // units gathered ahead of the one in use
   std::uint64_t persistence_numel = 0;  // stage 3: units of at most so many elements stay gathered
-  bool retain_adjacent =
-      true;  // stage 3: a released unit whose next use is the next acquire is not gathered again
+  bool retain_adjacent = true;  // stage 3: a released unit that is acquired next is not gathered again
 
-  std::string swap_directory;  // of this rank
+  std::vector<std::string> swap_directories;  // of this rank, one a swap path
+  std::uint32_t swap_parity = 0;              // swap paths that may be lost
+  std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
   Durability durability = Durability::step;
+
+  // Stands for the host's update of elements that share hyper-parameters: for benchmarks. None: Adam.
+  std::function<void(const AdamBlock&, const AdamArguments&)> update_override;
 };
 
 // Checked once: throws UsageError for combinations that have no meaning (parameters off the device below
@@ -79,8 +81,8 @@ struct ResolvedPlacement {
 };
 ResolvedPlacement resolve_placement(const EngineOptions& options);
 
-// The folder, below a rank's swap folder, of what is on NVMe and ends with the run: parameters, gradients.
-std::string scratch_directory(const std::string& swap_directory);
+// The folders, below a rank's swap folders, of what is on NVMe and ends with the run: parameters, gradients.
+std::vector<std::string> scratch_directories(const std::vector<std::string>& swap_directories);
 
 class Engine final : public ModuleHooks {
  public:

@@ -4,9 +4,11 @@
 // Threads: any thread may submit and wait; a ticket has one owner. submit never blocks on the device (it may
 // wait for a queue slot). The buffer belongs to the ticket until take(). Short transfers are resumed, EINTR
 // and EAGAIN retried; every other failure is an IoResult with an errno value, the end of the file while
-// reading included (EIO; `bytes` says how much there was). Zero bytes are done at once. The engine outlives
-// its tickets; a dropped ticket waits. A forked child may neither submit nor wait (std::logic_error,
-// ECANCELED); its end leaves the parent's engine alone.
+// reading included (EIO; `bytes` says how much there was). Zero bytes are done at once. The engine and the
+// file outlive the ticket; a dropped ticket waits. A forked child may neither submit nor wait
+// (std::logic_error, ECANCELED); its end leaves the parent's engine alone.
+//
+// Each block device has a queue of its own, where reads go before writes (which are not starved).
 #pragma once
 
 #include <cstdint>
@@ -25,27 +27,35 @@ namespace headrace {
 // asks for (STATX_DIOALIGN); buffered with one warning where it does not.
 class IoFile {
  public:
-  enum class Mode : std::uint8_t {
-    read_only,
-    read_write,
-    create
-  };  // create: read, write, emptied when it exists
+  enum class Mode : std::uint8_t { read_only, read_write, create };  // create: emptied when it exists
   static IoFile open(const std::string& path, Mode mode, bool direct = true);
   int fd() const { return fd_.get(); }
   const std::string& path() const { return path_; }
   bool direct() const { return direct_; }
   std::uint32_t memory_alignment() const { return memory_alignment_; }  // 1 when buffered
   std::uint32_t offset_alignment() const { return offset_alignment_; }
+  // The block device it lies on, and the file on it: IoFiles of one inode are one file.
+  struct Id {
+    std::uint64_t device = 0, inode = 0;
+    bool operator==(const Id&) const = default;
+  };
+  Id id() const { return id_; }
   Bytes size_bytes() const;
   // Reserves the space, or throws IoError (ENOSPC) and keeps none. Without fallocate in the file system,
   // writes zeros.
   void preallocate(Bytes bytes);
   void sync_data();  // fdatasync; throws IoError
+
+  class Links;  // what engines keep for the open file; it ends with the file
+  Links* links() const { return links_.get(); }
+
  private:
   Fd fd_;
   std::string path_;
+  Id id_;
   bool direct_ = false;
   std::uint32_t memory_alignment_ = 1, offset_alignment_ = 1;
+  std::shared_ptr<Links> links_;
 };
 
 struct [[nodiscard]] IoResult {
@@ -81,27 +91,50 @@ class IoTicket {
   std::unique_ptr<State> state_;
 };
 
+// Memory that an engine knows in advance, until the end of this object; the memory and the engine may not end
+// before it.
+class [[nodiscard]] IoRegistration {
+ public:
+  struct State {
+    virtual ~State() = default;
+  };
+  IoRegistration() = default;
+  explicit IoRegistration(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
 struct IoCounters {
   Bytes read_bytes = 0, written_bytes = 0;
-  double wait_seconds = 0;  // callers blocked in wait()
+  double wait_seconds = 0;     // callers blocked in wait()
+  Bytes registered_bytes = 0;  // moved by requests in registered memory
+  Bytes bounced_bytes = 0;     // moved by way of an aligned copy
 };
 
 class IoEngine {
  public:
   virtual ~IoEngine() = default;
   virtual std::string_view name() const = 0;  // "io_uring", "threads"
-  // Transfers `bytes` between `offset` of the file and the start of the lease's memory. For a direct file,
-  // offset, bytes and address are multiples of its alignments (a caller's mistake is a std::logic_error at
-  // submit).
+  // Transfers `bytes` between `offset` of the file and the start of the lease's memory, of any alignment. On a
+  // direct file the unaligned ends, or everything where the address is not aligned when the offset is, go
+  // through copies. Transfers of one engine may share a block of a file: none loses another's bytes. A buffer
+  // too small, or an offset beyond any file, is a std::logic_error.
   virtual IoTicket submit(IoDirection direction, const IoFile& file, std::uint64_t offset, HostLease buffer,
                           Bytes bytes) = 0;
   virtual IoCounters counters() const = 0;
+  // Makes transfers inside the memory cheaper where the engine can: io_uring locks its pages. What is refused
+  // (one warning, when the limit of locked memory is the cause) works as if not registered. At any time.
+  virtual IoRegistration register_memory(std::span<std::byte> /*memory*/) { return {}; }
 };
 
 struct IoEngineOptions {
-  std::uint32_t queue_depth = 32;
-  Bytes request_bytes = 1 << 20;  // larger transfers are split into requests of this size
+  std::uint32_t queue_depth = 0;  // requests in flight on each device; 0: chosen from the device
+  Bytes request_bytes = 0;        // larger transfers are split into requests of this size; 0: likewise
   bool require_io_uring = false;
+  // Direct I/O by polling the device (IOPOLL), and submission by a thread of the kernel (SQPOLL): lower latency
+  // for a core. io_uring only; one warning, and interrupts, where the device has no poll queues.
+  bool poll_completions = false, poll_submissions = false;
 };
 // io_uring, or the thread pool with one message that says why and how to get io_uring.
 std::unique_ptr<IoEngine> make_io_engine(const IoEngineOptions& options);

@@ -1,9 +1,11 @@
-// What lies near a device of the PCI bus: memory, cores and NVMe drives of the same NUMA node, as hwloc sees
-// them.
+// What lies near what, as hwloc sees it: the NUMA nodes of this machine, and the memory, cores and NVMe
+// drives of the node that a device of the PCI bus is attached to.
 #pragma once
 
 #include <string>
 #include <vector>
+
+#include "headrace/bytes.h"
 
 namespace headrace {
 
@@ -14,6 +16,14 @@ struct Locality {
 };
 // `bus_id` is "0000:3b:00.0". `topology_xml` stands for the machine in tests. Takes milliseconds; any thread.
 Locality locality_of_pci(const std::string& bus_id, const std::string& topology_xml = "");
+
+struct NumaNode {
+  int index = 0;
+  std::string cpus;  // as above
+  Bytes memory_bytes = 0;
+};
+// In order; one of them where the machine has no NUMA, none where it does not say.
+std::vector<NumaNode> numa_nodes(const std::string& topology_xml = "");
 
 // "NUMA node 1 (cores 16-31, nvme0n1)"; empty when nothing is known.
 std::string describe(const Locality& locality);

@@ -1,62 +1,40 @@
 // Versioned extents on NVMe: named blocks of fixed size, written copy-on-write, committed by a journal
-// record. It has no policy and knows no rank: who owns the folder is a string.
+// record. It has no policy and knows no rank: who owns the folders is a string.
 //
 // A write goes to a free extent; the extent it replaces stays until release_superseded(). So after a crash
 // the last committed step is whole, and rollback() drops the writes of the step in progress. With
 // Durability::none a block has one extent, updated in place, and there is no journal.
 //
-// Threads: one owner thread. read and write do not block (they may wait for a queue slot of the engine);
-// commit does. Files in the folder: `extents.bin` (preallocated), `journal.bin`, `store.json` (what is
-// inside), `lock`.
+// Paths: without parity a block lies on one path, chosen in proportion to path_rates. With parity m it is cut
+// into paths - m data pieces and m parity pieces, one on each path: up to m paths may be lost while it is
+// open, or be missing when it is opened; one warning names each, and repair() brings them back. A path that
+// reports a full disk is not lost: that is an error, and the last commit stays whole.
+//
+// Threads: one owner thread. read and write do not block (they may wait for a queue slot of the engine, or
+// for a parity buffer); commit does. Files in each folder: `extents.bin` (preallocated), `journal.bin`,
+// `store.json` (what is inside), `lock`. swap/format.h describes them.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "headrace/bytes.h"
 #include "headrace/io_engine.h"
+#include "headrace/swap_paths.h"
 
 namespace headrace {
 
-enum class Durability : std::uint8_t { step, none };
-
-struct SwapBlock {
-  std::string name;  // stable across runs; never an address
-  Bytes bytes = 0;
-};
-
-struct SwapCommit {
-  std::uint64_t step = 0;
-  std::string metadata;  // what the engine needs to continue, opaque here (JSON)
-};
-
 struct SwapStoreOptions {
-  std::string directory;  // created if its parent exists
+  std::vector<std::string> directories;  // one a path; each is created if its parent exists
   Durability durability = Durability::step;
-  std::string layout;  // identity and description of what the blocks mean (JSON); resume requires equality
-};
-
-// Who holds a store's lock, as far as can be told without touching it.
-struct SwapOwner {
-  // none: closed cleanly, or never opened; unknown: of another machine or container.
-  enum class State : std::uint8_t { none, alive, dead, unknown };
-  State state = State::none;
-  std::uint64_t pid = 0;
-  std::string host;
-};
-
-// What a folder holds, read from its small files only.
-struct SwapDescription {
-  Durability durability = Durability::step;
-  std::string layout;
-  std::vector<SwapBlock> blocks;
-  Bytes extent_alignment = 0;
-  Bytes extents_bytes = 0;          // of extents.bin, all generations
-  std::vector<SwapCommit> commits;  // as SwapStore::commits()
-  SwapOwner owner;
+  std::string layout{};  // identity and description of what the blocks mean (JSON); resume requires equality
+  std::uint32_t parity = 0;              // paths that may be lost: less than there are
+  std::vector<double> path_rates{};      // bytes per second of each path; empty: all alike
+  std::uint32_t parity_buffers = 4;      // writes whose parity may be in flight
+  std::span<std::byte> parity_memory{};  // SwapStore::parity_bytes() of the caller's; empty: the store's own
 };
 
 // One read or write of a whole block. wait() throws IoError or CorruptData naming block, path and offset.
@@ -81,30 +59,42 @@ class SwapTicket {
 class SwapStore {
  public:
   using BlockIndex = std::uint32_t;
-  virtual ~SwapStore() = default;  // releases the lock; the files stay unless remove() was called
+  using Directories = std::vector<std::string>;
+  virtual ~SwapStore() = default;  // releases the locks; the files stay unless remove() was called
 
-  // Makes a new store, reserving every extent of both generations (DoesNotFit when the file system has too
-  // little space). A stale store (its owner is dead) in the folder is reclaimed; a live one is refused with
-  // its pid and host.
+  // Makes a new store, reserving every extent of both generations (DoesNotFit when a file system has too
+  // little space; nothing is left then). Stale stores (their owner is dead) in the folders are reclaimed; a
+  // live one is refused with its pid and host.
   static std::unique_ptr<SwapStore> create(const SwapStoreOptions& options, std::vector<SwapBlock> blocks,
                                            IoEngine& engine);
-  // Opens the committed state of an earlier run; refuses a live owner, another layout or a damaged journal.
+  // Opens the committed state of an earlier run, its folders in any order; refuses a live owner, another
+  // layout, a damaged journal, and more lost paths than parity. options.parity is the store's own.
   static std::unique_ptr<SwapStore> open(const SwapStoreOptions& options, IoEngine& engine);
   // Opens without taking the lock or needing the layout, for `inspect`; write and commit are refused.
-  static std::unique_ptr<SwapStore> open_read_only(const std::string& directory, IoEngine& engine);
+  static std::unique_ptr<SwapStore> open_read_only(const Directories& directories, IoEngine& engine);
 
-  static SwapDescription describe(const std::string& directory);
-  // UsageError when a live process owns the store there, if there is one. Changes nothing.
-  static void require_free(const std::string& directory);
+  static SwapDescription describe(const Directories& directories);
+  // All folders of the store that this one belongs to, as they were called when it was made.
+  static Directories directories_of(const std::string& directory);
+  // UsageError when a live process owns a store there, if there is one. Changes nothing.
+  static void require_free(const Directories& directories);
   // Deletes a store for good; UsageError when a live process owns it.
-  static void remove(const std::string& directory);
+  static void remove(const Directories& directories);
+  // Rebuilds by parity what is missing, stale or damaged, and makes lost paths part of the store again; a
+  // folder without a store takes the place of one that is missing. Checks every committed byte. A kill in
+  // between leaves the store as it was, or with some paths repaired. UsageError when a live process owns it.
+  static SwapRepair repair(const Directories& directories, IoEngine& engine);
 
-  // Bytes of disk that create() would take.
-  static Bytes disk_bytes(const std::vector<SwapBlock>& blocks, Durability durability);
+  // Bytes of disk that create() would take on each path.
+  static std::vector<Bytes> disk_bytes(const std::vector<SwapBlock>& blocks, const SwapStoreOptions& options);
+  // Host memory for parity; 0 without.
+  static Bytes parity_bytes(const std::vector<SwapBlock>& blocks, const SwapStoreOptions& options);
+  // buffer_bytes() are multiples of this.
+  static Bytes buffer_alignment(std::size_t paths, std::uint32_t parity);
 
   virtual const std::vector<SwapBlock>& blocks() const = 0;
   virtual const std::string& layout() const = 0;
-  // Buffer bytes that a read or write of the block needs: its size rounded up to the file's alignment.
+  // Buffer bytes that a read or write of the block needs.
   virtual Bytes buffer_bytes(BlockIndex block) const = 0;
 
   // Reads the newest version: the one written in this step if there is one, else the committed one. The block
@@ -113,8 +103,8 @@ class SwapStore {
   virtual SwapTicket write(BlockIndex block, HostLease buffer) = 0;
 
   // `commit.step` is larger than that of the last commit. Waits for this step's writes, flushes them, appends
-  // and flushes the journal record. Afterwards the step survives a kill and the loss of power. The superseded
-  // extents stay reserved. When it throws, the step is not committed: rollback() and go on.
+  // and flushes the journal record on every path. Afterwards the step survives a kill and the loss of power.
+  // The superseded extents stay reserved. When it throws, the step is not committed: rollback() and go on.
   virtual void commit(const SwapCommit& commit) = 0;
   // The committed step is known on every rank: extents of the step before may be reused.
   virtual void release_superseded() = 0;
@@ -128,15 +118,17 @@ class SwapStore {
   // for good (in a store opened read-only: hidden). Used when ranks differ by one step.
   virtual void position_at(std::uint64_t step) = 0;
 
-  // Where a block's current version lies, for inspect and tests.
+  // Where the pieces of a block's current version lie, data before parity; empty when never written.
   struct Extent {
     std::string path;
     std::uint64_t offset = 0;
-    Bytes length = 0;
+    Bytes length = 0;  // that the checksum covers
     std::uint64_t generation = 0;
     std::uint32_t crc32c = 0;
   };
-  virtual std::optional<Extent> extent(BlockIndex block) const = 0;
+  virtual std::vector<Extent> extents(BlockIndex block) const = 0;
+  // Paths that the store goes on without.
+  virtual Directories lost_directories() const = 0;
 
   // Deletes the store's files when the object is destroyed (a run that ended and keeps nothing).
   virtual void remove_on_close() = 0;

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Question: does a run with optimizer states on NVMe survive kill -9 at any moment, by every bit of its final state?
+"""Question: after kill -9 at any moment, is the last step that was committed on every rank on disk, by every bit?
 
-Kills runs of 1 and 2 ranks at random moments (the seed is printed; the suite does a few), resumes each with --resume swap
-and compares the final state hash with an uninterrupted run's, and with `inspect --hash` of what is on disk.
+Kills runs of 1 and 3 ranks at random moments (the seed is printed; the suite does a few): ranks at different times, one of
+them delayed by SIGSTOP, during starts, resumes, steps and commits, and where the program offers it with parity over
+several swap paths. After each kill the hash of what `inspect` finds is compared with that of the same step of a run
+that nobody killed, and the next run goes on from it.
 
-usage: perf/grid/kill_resume.py [--moments 20] [--seed N] [--program build/release/headrace]
+usage: perf/grid/kill_resume.py [--moments 200] [--seed N] [--program build/release/headrace]
 """
 import argparse
 import pathlib
@@ -19,27 +21,40 @@ import headrace_job  # noqa: E402
 import kill_resume  # noqa: E402
 
 
+def cases(program):
+    """(ranks, what the store is like)"""
+    stores = [{}]
+    if kill_resume.takes(program, "--swap-parity"):
+        stores.append({"paths": 3, "parity": 1})
+    return [(ranks, store) for ranks in (1, 3) for store in stores]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/headrace")
-    parser.add_argument("--moments", type=int, default=20, help="kills for each world size (default 20)")
+    parser.add_argument("--moments", type=int, default=200, help="kills over all cases (default 200)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     arguments = parser.parse_args()
 
+    program = arguments.program.resolve()
     print(f"seed {arguments.seed}")
-    failed = 0
+    begin, kills, wrong = time.monotonic(), 0, 0
     with tempfile.TemporaryDirectory(prefix="headrace-kill-") as text:
         folder = pathlib.Path(text)
         corpus = headrace_job.write_corpus(folder / "corpus.txt")
-        for ranks in (1, 2):
-            trials = kill_resume.KillResume(arguments.program.resolve(), corpus, folder / f"ranks-{ranks}", ranks,
-                                            arguments.seed)
-            for number in range(arguments.moments):
-                text, same = trials.trial(number)
-                failed += not same
-                print(f"ranks {ranks}, moment {number + 1}: {'equal' if same else 'DIFFERS'}: {text}", flush=True)
-    print(f"{2 * arguments.moments} kills, {failed} differ")
-    sys.exit(1 if failed else 0)
+        all_cases = cases(program)
+        for ranks, store in all_cases:
+            case = f"ranks {ranks}" + "".join(f", {name} {value}" for name, value in store.items())
+            trials = kill_resume.KillResume(program, corpus, folder / case.replace(", ", "-"), ranks, arguments.seed, **store)
+            for number in range(-(-arguments.moments // len(all_cases))):
+                text, good = trials.trial(number)
+                kills, wrong = kills + 1, wrong + (not good)
+                print(f"{case}, moment {number + 1}: {'right' if good else 'WRONG'}: {text}", flush=True)
+            text, good = trials.finish()
+            wrong += not good
+            print(f"{case}: {'right' if good else 'WRONG'}: {text}", flush=True)
+    print(f"{kills} kills in {time.monotonic() - begin:.0f} s, {wrong} wrong")
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

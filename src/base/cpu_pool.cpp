@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "headrace/errors.h"
-#include "src/base/topology.h"
+#include "headrace/topology.h"
 
 namespace headrace {
 namespace {

@@ -67,6 +67,19 @@ Locality locality_of_pci(const std::string& bus_id, const std::string& topology_
   return found;
 }
 
+std::vector<NumaNode> numa_nodes(const std::string& topology_xml) {
+  const Topology given = topology_xml.empty() ? nullptr : load(topology_xml);
+  const hwloc_topology_t topology = topology_xml.empty() ? machine_topology() : given.get();
+  std::vector<NumaNode> nodes;
+  if (topology == nullptr) return nodes;
+  for (hwloc_obj_t node = nullptr;
+       (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr;)
+    nodes.push_back({.index = static_cast<int>(node->os_index),
+                     .cpus = cpu_list(node->cpuset),
+                     .memory_bytes = node->attr->numanode.local_memory});
+  return nodes;
+}
+
 std::string describe(const Locality& locality) {
   if (locality.cpus.empty()) return {};
   std::string inside = fmt::format("cores {}", locality.cpus);

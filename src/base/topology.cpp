@@ -1,4 +1,4 @@
-#include "src/base/topology.h"
+#include "headrace/topology.h"
 
 #include <hwloc.h>
 #include <sched.h>
@@ -10,7 +10,8 @@
 #include <fstream>
 #include <sstream>
 #include <string_view>
-#include <vector>
+
+#include "headrace/cgroup.h"
 
 namespace headrace {
 namespace {
@@ -45,73 +46,6 @@ int allowed_cpus() {
   return allowed > 0 ? allowed : online_cpus();
 }
 
-struct CgroupMount {
-  std::string cgroup_root;  // the cgroup that is mounted
-  std::string mount_point;
-  bool unified = false;
-};
-
-bool has_option(const std::string& options, std::string_view wanted) {
-  std::istringstream list(options);
-  for (std::string option; std::getline(list, option, ',');) {
-    if (option == wanted) return true;
-  }
-  return false;
-}
-
-// Mounts of cgroup v2, and of v1 with the cpu controller, from /proc/self/mountinfo (proc_pid_mountinfo(5)).
-std::vector<CgroupMount> cgroup_mounts(const std::string& root) {
-  std::vector<CgroupMount> mounts;
-  std::ifstream file(root + "/proc/self/mountinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t separator = line.find(" - ");
-    if (separator == std::string::npos) continue;
-    std::istringstream before(line), after(line.substr(separator + 3));
-    std::string skipped, type, source, options;
-    CgroupMount mount;
-    before >> skipped >> skipped >> skipped >> mount.cgroup_root >> mount.mount_point;
-    after >> type >> source >> options;
-    mount.unified = type == "cgroup2";
-    if (mount.unified || (type == "cgroup" && has_option(options, "cpu"))) mounts.push_back(mount);
-  }
-  return mounts;
-}
-
-// This process's path in the hierarchy of `mount`, from /proc/self/cgroup: lines "id:controllers:path".
-std::string cgroup_path(const std::string& root, const CgroupMount& mount) {
-  std::ifstream file(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (mount.unified ? controllers.empty() : has_option(controllers, "cpu")) return line.substr(second + 1);
-  }
-  return "/";
-}
-
-std::optional<double> quota_in(const std::string& folder, bool unified) {
-  std::string quota;
-  double period = 0;
-  if (unified) {
-    std::ifstream(folder + "/cpu.max") >> quota >> period;
-  } else {
-    std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
-    std::ifstream(folder + "/cpu.cfs_period_us") >> period;
-  }
-  const double microseconds = std::strtod(quota.c_str(), nullptr);  // "max" and "-1": no limit
-  if (microseconds <= 0 || period <= 0) return std::nullopt;
-  return microseconds / period;
-}
-
-// The path below the mount point: a container may see its own cgroup mounted as the root of the hierarchy.
-std::string below_mount(const CgroupMount& mount, std::string path) {
-  if (mount.cgroup_root != "/" && path.starts_with(mount.cgroup_root))
-    path.erase(0, mount.cgroup_root.size());
-  while (path.ends_with('/')) path.pop_back();
-  return path;
-}
-
 int positive_number(const char* text) {
   return text == nullptr ? 0 : std::max(0, std::atoi(text));
 }
@@ -130,20 +64,6 @@ int tasks_of_node(const char* text, int node) {
 
 }  // namespace
 
-std::optional<double> cgroup_cpu_quota(const std::string& root) {
-  std::optional<double> tightest;
-  for (const CgroupMount& mount : cgroup_mounts(root)) {
-    std::string path = below_mount(mount, cgroup_path(root, mount));
-    for (bool at_top = false; !at_top;) {
-      at_top = path.empty();
-      const auto quota = quota_in(root + mount.mount_point + path, mount.unified);
-      if (quota && (!tightest || *quota < *tightest)) tightest = quota;
-      if (!at_top) path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
-    }
-  }
-  return tightest;
-}
-
 int local_ranks(const Environment& environment) {
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"}) {
     if (const int ranks = positive_number(environment(name)); ranks > 0) return ranks;
@@ -156,6 +76,15 @@ bool bound_by_launcher(const Environment& environment) {
   if (positive_number(environment("OMPI_MCA_orte_bound_at_launch")) > 0) return true;
   const char* slurm = environment("SLURM_CPU_BIND_TYPE");
   return slurm != nullptr && *slurm != '\0' && std::string_view(slurm) != "none";
+}
+
+std::string cpu_model(const std::string& root) {
+  std::ifstream file(root + "/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const std::size_t colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
+  return "unknown";
 }
 
 CpuLimits read_cpu_limits() {

@@ -50,7 +50,7 @@ std::vector<std::string> store_folders(const std::string& path) {
 }
 
 RankStore describe_rank(const std::string& directory) {
-  SwapDescription description = SwapStore::describe(directory);
+  SwapDescription description = SwapStore::describe({directory});
   RankStore store;
   store.layout = parse_engine_layout(description.layout);
   if (store.layout.blocks.size() != description.blocks.size())
@@ -157,7 +157,7 @@ class Inspection {
     for (const std::string& folder : store_folders(report_.path))
       guarded([&] {
         stores_.push_back(describe_rank(folder));
-        SwapStore::open_read_only(folder, engine_);  // its files are there and as long as they should be
+        SwapStore::open_read_only({folder}, engine_);  // its files are there and as long as they should be
       });
     if (!stores_.empty()) {
       const bool complete = check_ranks();
@@ -238,13 +238,13 @@ class Inspection {
     std::vector<BlockSum> sums;
     for (RankStore& store : stores_) {
       guarded([&] { sums.push_back(read_rank(store)); });
-      if (options_.verify) guarded([&] { check_other_steps(store); });
+      if (options_.verify) check_other_steps(store);
     }
     if (options_.hash && complete && report_.good()) finish_hash(sums);
   }
 
   BlockSum read_rank(RankStore& store) {
-    const std::unique_ptr<SwapStore> swap = SwapStore::open_read_only(store.facts.directory, engine_);
+    const std::unique_ptr<SwapStore> swap = SwapStore::open_read_only({store.facts.directory}, engine_);
     const auto commits = swap->commits();
     if (std::none_of(commits.begin(), commits.end(),
                      [&](const SwapCommit& c) { return c.step == *report_.step; }))
@@ -252,7 +252,7 @@ class Inspection {
           fmt::format("step {} of {} was given up while it was read", *report_.step, store.facts.directory));
     swap->position_at(*report_.step);
     for (std::uint32_t block = 0; block < swap->blocks().size(); ++block)
-      if (!swap->extent(block))
+      if (swap->extents(block).empty())
         throw CorruptData(fmt::format("block \"{}\" of {} was never written", swap->blocks()[block].name,
                                       store.facts.directory));
     BlockSum total;
@@ -268,11 +268,25 @@ class Inspection {
     return total;
   }
 
-  // Going to a step checks the extents that it does not share with the newest one.
+  // Going to a step checks the extents that it does not share with the newest one. An older step that is not
+  // whole is no damage: what released its extents to the next step is not flushed, and a loss of power takes
+  // it away.
   void check_other_steps(const RankStore& store) {
-    for (const SwapCommit& commit : store.commits)
-      if (commit.step != *report_.step)
-        SwapStore::open_read_only(store.facts.directory, engine_)->position_at(commit.step);
+    for (const SwapCommit& commit : store.commits) {
+      if (commit.step == *report_.step) continue;
+      try {
+        SwapStore::open_read_only({store.facts.directory}, engine_)->position_at(commit.step);
+      } catch (const CorruptData& error) {
+        if (commit.step > *report_.step)
+          report_.problems.emplace_back(error.what());
+        else
+          report_.notes.push_back(
+              fmt::format("of step {}, which step {} replaced, {} no longer holds every block", commit.step,
+                          *report_.step, store.facts.directory));
+      } catch (const Error& error) {
+        report_.problems.emplace_back(error.what());
+      }
+    }
   }
 
   void finish_hash(const std::vector<BlockSum>& sums) {

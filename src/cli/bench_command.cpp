@@ -15,6 +15,7 @@ void add_bench(CLI::App& program, int& status) {
       "  headrace bench link");
   add_bench_link(*command, status);
   add_bench_collectives(*command, status);
+  add_bench_nvme(*command, status);
 }
 
 }  // namespace headrace::cli

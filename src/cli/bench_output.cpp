@@ -5,38 +5,15 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 
 #include "headrace/cpu_pool.h"
+#include "headrace/topology.h"
 #include "src/cli/interrupt.h"
 
 namespace headrace::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name"))
-      if (const std::size_t colon = line.find(": "); colon != std::string::npos)
-        return line.substr(colon + 2);
-  return "unknown";
-}
-
-Json or_null(const std::optional<double>& value) {
-  return value ? Json(*value) : Json();
-}
-
-std::string or_dash(const std::optional<double>& value, int decimals) {
-  return value ? fmt::format("{:.{}f}", *value, decimals) : "-";
-}
-
-std::string time_text(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.2f} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
-  return fmt::format("{:.2f} s", seconds);
-}
 
 // A benchmark has the columns that its results fill.
 struct Columns {
@@ -65,6 +42,29 @@ std::string row(const Columns& columns, std::string_view name, std::string_view 
 
 }  // namespace
 
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const std::size_t colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
+  return "unknown";
+}
+
+Json json_or_null(const std::optional<double>& value) {
+  return value ? Json(*value) : Json();
+}
+
+std::string or_dash(const std::optional<double>& value, int decimals) {
+  return value ? fmt::format("{:.{}f}", *value, decimals) : "-";
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.2f} us", seconds * 1e6);
+  if (seconds < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
+  return fmt::format("{:.2f} s", seconds);
+}
+
 BenchMachine bench_machine(const DeviceInfo& device, int ranks) {
   return {.device = device.name,
           .link = device.link,
@@ -79,8 +79,8 @@ Json to_json(std::string_view benchmark, const BenchReport& report, const BenchM
     results.push_back({{"case", result.name},
                        {"value", result.value},
                        {"unit", result.unit},
-                       {"ceiling", or_null(result.ceiling)},
-                       {"ratio", or_null(result.ratio())},
+                       {"ceiling", json_or_null(result.ceiling)},
+                       {"ratio", json_or_null(result.ratio())},
                        {"rounds", result.rounds},
                        {"bytes", result.bytes},
                        {"seconds", result.seconds}});
@@ -88,7 +88,7 @@ Json to_json(std::string_view benchmark, const BenchReport& report, const BenchM
   }
   return {{"benchmark", benchmark},
           {"machine",
-           {{"cpu", cpu_name()},
+           {{"cpu", cpu_model()},
             {"cpus", available_cpus()},
             {"device", machine.device},
             {"link", machine.link},

@@ -17,6 +17,11 @@ struct BenchMachine {
 };
 BenchMachine bench_machine(const DeviceInfo& device, int ranks);
 
+std::string cpu_name();
+std::string time_text(double seconds);  // "4.10 us"
+nlohmann::ordered_json json_or_null(const std::optional<double>& value);
+std::string or_dash(const std::optional<double>& value, int decimals);
+
 nlohmann::ordered_json to_json(std::string_view benchmark, const BenchReport& report,
                                const BenchMachine& machine);
 std::string to_text(const BenchReport& report, const BenchMachine& machine);

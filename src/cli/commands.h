@@ -14,9 +14,11 @@ namespace headrace::cli {
 void add_train(CLI::App& program, int& status);
 void add_plan(CLI::App& program, int& status);
 void add_inspect(CLI::App& program, int& status);
+void add_doctor(CLI::App& program, int& status);
 void add_bench(CLI::App& program, int& status);
 void add_bench_link(CLI::App& bench, int& status);
 void add_bench_collectives(CLI::App& bench, int& status);
+void add_bench_nvme(CLI::App& bench, int& status);
 
 // Keeps every value of a flag that takes one, for only_value.
 CLI::Option* collect_values(CLI::Option* option);

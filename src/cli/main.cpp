@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -137,6 +138,7 @@ int run(int argc, char** argv) {
   add_train(program, status);
   add_plan(program, status);
   add_inspect(program, status);
+  add_doctor(program, status);
   add_bench(program, status);
   try {
     parse(program, argc, argv, status);
@@ -153,5 +155,7 @@ int run(int argc, char** argv) {
 }  // namespace headrace::cli
 
 int main(int argc, char** argv) {
+  // At the limit of file sizes a write then fails like on a full disk, and says so.
+  std::signal(SIGXFSZ, SIG_IGN);
   return headrace::cli::run(argc, argv);
 }

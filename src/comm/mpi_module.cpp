@@ -1,12 +1,14 @@
-// Finds and loads the MPI module when a job has more than one rank.
+// Finds and loads the MPI module, when a job has more than one rank or someone asks for it.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
 
 #include "headrace/communicator.h"
 #include "headrace/errors.h"
+#include "headrace/mpi_module.h"
 
 namespace headrace {
 namespace {
@@ -29,7 +31,12 @@ std::filesystem::path find_module() {
                   module_name));
 }
 
-MakeCommunicator load() {
+struct LoadedModule {
+  std::filesystem::path path;
+  MakeCommunicator make = nullptr;
+};
+
+LoadedModule load() {
   const std::filesystem::path path = find_module();
   // Global, because MPI's own plug-ins look for its symbols there. Never unloaded: MPI does not survive it.
   void* module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -38,14 +45,34 @@ MakeCommunicator load() {
         fmt::format("cannot load the MPI module: {}. Install MPI (Debian: openmpi-bin).", ::dlerror()));
   auto* function = reinterpret_cast<MakeCommunicator>(::dlsym(module, "headrace_make_mpi_communicator"));
   HEADRACE_CHECK(function != nullptr, "{} lacks its entry point", path.string());
-  return function;
+  return {path, function};
+}
+
+const LoadedModule& loaded_module() {
+  static const LoadedModule module = load();
+  return module;
+}
+
+// One of the calls that are allowed before MPI_Init. The first line, up to the first comma, names the
+// library.
+std::string library_version() {
+  constexpr std::size_t longest = 8192;  // MPICH's MPI_MAX_LIBRARY_VERSION_STRING; Open MPI's is shorter
+  auto* ask = reinterpret_cast<int (*)(char*, int*)>(::dlsym(RTLD_DEFAULT, "MPI_Get_library_version"));
+  if (ask == nullptr) return {};
+  std::string text(longest, '\0');
+  int length = 0;
+  if (ask(text.data(), &length) != 0) return {};
+  return text.substr(0, std::min({text.find(','), text.find('\n'), text.find('\0')}));
 }
 
 }  // namespace
 
+MpiModule load_mpi_module() {
+  return {.path = loaded_module().path.lexically_normal().string(), .library = library_version()};
+}
+
 std::unique_ptr<Communicator> make_mpi_communicator(Device& device, const CommunicatorOptions& options) {
-  static const MakeCommunicator make = load();
-  return std::unique_ptr<Communicator>(make(&device, &options));
+  return std::unique_ptr<Communicator>(loaded_module().make(&device, &options));
 }
 
 }  // namespace headrace

@@ -36,7 +36,7 @@ std::vector<Change> changes() {
       if (request.engine.*member >= target) return false;
       request.engine.*member = target;
       add_flag(flags, fmt::format("--offload-{} {}", option, name));
-      if (target == Tier::nvme && request.engine.swap_directory.empty() &&
+      if (target == Tier::nvme && request.engine.swap_directories.empty() &&
           flags.find("--swap-path") == std::string::npos)
         add_flag(flags, "--swap-path DIR");
       return true;

@@ -67,6 +67,13 @@ void add_scratch(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& op
     plan.nvme[tags[kind]] += layout.disk_bytes[kind];
     add_host(plan, MemoryTag::staging, layout.buffer_bytes[kind] * buffers[kind]);
   }
+  add_host(plan, MemoryTag::staging, SwapStore::parity_bytes(layout.blocks, scratch_store_options(options)));
+}
+
+void add_swap_store(MemoryPlan& plan, const std::vector<SwapBlock>& blocks, const EngineOptions& options) {
+  const SwapStoreOptions store = swap_store_options(options);
+  for (const Bytes bytes : SwapStore::disk_bytes(blocks, store)) plan.nvme[MemoryTag::optimizer] += bytes;
+  add_host(plan, MemoryTag::staging, SwapStore::parity_bytes(blocks, store));
 }
 
 void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
@@ -81,10 +88,10 @@ void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
       add_host(plan, MemoryTag::optimizer, total);
       break;
     case Tier::nvme:
-      plan.nvme[MemoryTag::optimizer] +=
-          SwapStore::disk_bytes(swap_blocks(rank.units, blocks), options.durability);
-      add_host(plan, MemoryTag::staging, state_buffer_bytes(block_numel(options)) * options.swap_buffers);
-      add_host(plan, MemoryTag::optimizer, bytes_of_chosen(blocks, cached_blocks(blocks, options)));
+      add_swap_store(plan, swap_blocks(rank.units, blocks), options);
+      add_host(plan, MemoryTag::staging,
+               state_buffer_bytes(block_numel(options), options) * options.swap_buffers);
+      add_host(plan, MemoryTag::optimizer, bytes_of_chosen(blocks, cached_blocks(blocks, options), options));
       break;
   }
   const UpdateStaging staging = plan_staging(rank.units, options, rank.placement);

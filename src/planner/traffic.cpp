@@ -61,7 +61,7 @@ void add_states(IoCounters& io, const RankPlan& rank, const EngineOptions& optio
   const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
   const std::vector<bool> cached = cached_blocks(blocks, options);
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const Bytes bytes = state_buffer_bytes(blocks[b].range.numel);
+    const Bytes bytes = state_buffer_bytes(blocks[b].range.numel, options);
     io.written_bytes += bytes;
     if (!cached[b]) io.read_bytes += bytes;
   }
@@ -74,7 +74,7 @@ void add_scratch(IoCounters& io, const RankPlan& rank, const EngineOptions& opti
   const ScratchLayout layout = make_scratch_layout(rank.units, blocks, rank.placement, options);
   const auto bytes_of = [&](ScratchKind kind, std::size_t block) {
     const ScratchLayout::Index index = layout.index[static_cast<std::size_t>(kind)][block];
-    return index == ScratchLayout::none ? 0 : scratch_extent_bytes(layout.blocks[index].bytes);
+    return index == ScratchLayout::none ? 0 : scratch_buffer_bytes(layout.blocks[index].bytes, options);
   };
   const auto earlier = static_cast<Bytes>(options.accumulation - 1);  // micro-batches before the last
   for (std::size_t b = 0; b < blocks.size(); ++b) {

@@ -168,7 +168,7 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.prefetch_units = static_cast<std::uint32_t>(settings.prefetch_units);
   engine.persistence_numel = settings.persistence_numel;
   engine.retain_adjacent = settings.retain_adjacent;
-  engine.swap_directory = rank_directory(settings.swap_path, rank);
+  if (!settings.swap_path.empty()) engine.swap_directories = {rank_directory(settings.swap_path, rank)};
   engine.durability = settings.durability;
   return engine;
 }

@@ -66,37 +66,37 @@ void check_swap_path(const ResolvedOptions& options) {
   refuse_inside_data(options, "--swap-path", path);
   if (::access(path.c_str(), W_OK | X_OK) != 0)
     throw UsageError(fmt::format("--swap-path {} cannot be written: {}.", path, std::strerror(errno)));
-  if (options.resume_swap && !exists(options.engine.swap_directory) && other_rank_exists(options))
+  if (options.resume_swap && !exists(options.engine.swap_directories.front()) && other_rank_exists(options))
     throw UsageError(
         fmt::format("--resume swap: {} does not exist, while other ranks' folders do. The run had fewer "
                     "ranks than the {} of this job, or the folder was lost; `headrace inspect {}` says how "
                     "many ranks it had.",
-                    options.engine.swap_directory, options.launch.size, path));
-  if (options.resume_swap && !exists(options.engine.swap_directory))
+                    options.engine.swap_directories.front(), options.launch.size, path));
+  if (options.resume_swap && !exists(options.engine.swap_directories.front()))
     throw UsageError(fmt::format(
         "--resume swap: there is nothing to continue from, {} does not exist. Leave --resume out to start "
         "a new run.",
-        options.engine.swap_directory));
+        options.engine.swap_directories.front()));
 }
 
 void claim_swap_path(const ResolvedOptions& options, const MemoryPlan& plan, Communicator& communicator) {
   if (options.swap_path.empty()) return;
-  SwapStore::require_free(options.engine.swap_directory);
-  SwapStore::require_free(scratch_directory(options.engine.swap_directory));
+  SwapStore::require_free(options.engine.swap_directories);
+  SwapStore::require_free(scratch_directories(options.engine.swap_directories));
   if (communicator.size() == 1) return;
   if (!options.resume_swap) require_disk(options, plan);
   communicator.barrier("swap path");
 }
 
 void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
-  if (io == nullptr || !exists(options.engine.swap_directory + "/journal.bin")) return;
+  if (io == nullptr || !exists(options.engine.swap_directories.front() + "/journal.bin")) return;
   try {
-    const auto commits = SwapStore::open_read_only(options.engine.swap_directory, *io)->commits();
+    const auto commits = SwapStore::open_read_only(options.engine.swap_directories, *io)->commits();
     if (!commits.empty() && commits.back().step > 0)
       log_warning(
           fmt::format("{} held step {} of an earlier run, which this run replaces; --resume swap would have "
                       "continued it.",
-                      options.engine.swap_directory, commits.back().step));
+                      options.engine.swap_directories.front(), commits.back().step));
   } catch (const Error&) {  // nothing whole is replaced
   }
 }
@@ -104,11 +104,12 @@ void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
 void remove_stores_of_further_ranks(const ResolvedOptions& options) {
   if (options.swap_path.empty()) return;
   for (int rank = options.launch.size;; ++rank) {
-    const std::string folder = rank_directory(options.swap_path, rank), scratch = scratch_directory(folder);
+    const std::string folder = rank_directory(options.swap_path, rank),
+                      scratch = scratch_directories({folder})[0];
     const bool states = exists(folder + "/store.json"), rest = exists(scratch + "/store.json");
     if (!states && !rest) return;
-    if (rest) SwapStore::remove(scratch);
-    if (states) SwapStore::remove(folder);
+    if (rest) SwapStore::remove({scratch});
+    if (states) SwapStore::remove({folder});
     log_info(fmt::format("removed the swap store {} of the earlier run: this run has {} rank{}", folder,
                          options.launch.size, options.launch.size == 1 ? "" : "s"));
   }

@@ -58,6 +58,8 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
       device_memory(device_in.arena(), device_budget) {
   if (placement.uses_nvme() && io == nullptr)
     throw UsageError("what is kept on NVMe needs a swap path: give --swap-path DIR.");
+  HEADRACE_CHECK(!options.update_override || placement.optimizer.tier != Tier::device,
+                 "update_override stands for the host's update, which the device tier does not have");
 }
 
 void EngineContext::pin(std::span<std::byte> memory) {

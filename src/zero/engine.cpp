@@ -91,7 +91,7 @@ std::uint64_t Engine::Impl::common_commit() const {
   const auto commits = states->swap()->commits();
   if (commits.empty())
     throw UsageError(fmt::format("the swap store {} holds no committed step to resume from.",
-                                 context.options.swap_directory));
+                                 context.options.swap_directories.front()));
   const auto newest = gather_from_ranks(commits.back().step, context.communicator, context.device, "resume");
   return *std::min_element(newest.begin(), newest.end());
 }

@@ -39,13 +39,23 @@ bool exists(const std::string& path) {
 
 }  // namespace
 
-std::string scratch_directory(const std::string& swap_directory) {
-  return swap_directory.empty() ? "" : (std::filesystem::path(swap_directory) / "scratch").string();
+std::vector<std::string> scratch_directories(const std::vector<std::string>& swap_directories) {
+  std::vector<std::string> directories;
+  for (const std::string& directory : swap_directories)
+    directories.push_back((std::filesystem::path(directory) / "scratch").string());
+  return directories;
 }
 
-Bytes scratch_extent_bytes(Bytes bytes) {
-  constexpr Bytes page_bytes = 4096;
-  return round_up(bytes, page_bytes);
+SwapStoreOptions scratch_store_options(const EngineOptions& options) {
+  return {.directories = scratch_directories(options.swap_directories),
+          .durability = Durability::none,
+          .layout = R"({"format":1,"engine":"headrace","scratch":true})",
+          .parity = options.swap_parity,
+          .path_rates = options.swap_path_rates};
+}
+
+Bytes scratch_buffer_bytes(Bytes bytes, const EngineOptions& options) {
+  return round_up(bytes, SwapStore::buffer_alignment(options.swap_directories.size(), options.swap_parity));
 }
 
 ScratchLayout make_scratch_layout(const std::vector<UnitPlan>& units,
@@ -54,6 +64,7 @@ ScratchLayout make_scratch_layout(const std::vector<UnitPlan>& units,
   ScratchLayout layout;
   for (std::size_t k = 0; k < scratch_kinds; ++k) {
     const auto kind = static_cast<ScratchKind>(k);
+    std::vector<SwapBlock> of_kind;
     layout.index[k].assign(blocks.size(), ScratchLayout::none);
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       const OptimizerBlock& block = blocks[b];
@@ -64,10 +75,12 @@ ScratchLayout make_scratch_layout(const std::vector<UnitPlan>& units,
           {fmt::format("{} of {}[{}:{}]", name_of(kind), units[block.unit].layout.spec.name,
                        block.range.first, block.range.end()),
            bytes});
-      const Bytes pages = scratch_extent_bytes(bytes);
-      layout.disk_bytes[k] += pages;
-      layout.buffer_bytes[k] = std::max(layout.buffer_bytes[k], pages);
+      of_kind.push_back(layout.blocks.back());
+      layout.buffer_bytes[k] = std::max(layout.buffer_bytes[k], scratch_buffer_bytes(bytes, options));
     }
+    if (of_kind.empty()) continue;
+    for (const Bytes bytes : SwapStore::disk_bytes(of_kind, scratch_store_options(options)))
+      layout.disk_bytes[k] += bytes;
   }
   return layout;
 }
@@ -82,25 +95,32 @@ ScratchStore::ScratchStore(EngineContext& context, std::vector<OptimizerBlock> b
     while (next < blocks_.size() && blocks_[next].unit == u) ++next;
   }
   first_of_unit_.push_back(next);
+  allocate();
 }
 
 ScratchStore::~ScratchStore() {
   store_.reset();
-  if (!made_folder_.empty()) ::rmdir(made_folder_.c_str());  // stays when something else is in it
+  for (const std::string& folder : made_folders_) ::rmdir(folder.c_str());  // stays when something is in it
+}
+
+void ScratchStore::allocate() {
+  const Bytes bytes = SwapStore::parity_bytes(layout_.blocks, scratch_store_options(context_.options));
+  if (layout_.blocks.empty() || bytes == 0) return;
+  parity_ = HostBuffer(context_.host_budget, MemoryTag::staging, bytes);
+  context_.pin(parity_.memory());
 }
 
 void ScratchStore::create() {
-  const std::string& parent = context_.options.swap_directory;
-  const std::string directory = scratch_directory(parent);
+  SwapStoreOptions options = scratch_store_options(context_.options);
   if (layout_.blocks.empty()) {
-    if (!directory.empty() && exists(directory + "/store.json")) SwapStore::remove(directory);
+    for (const std::string& directory : options.directories)
+      if (exists(directory + "/store.json")) SwapStore::remove({directory});
     return;
   }
-  if (std::filesystem::create_directory(parent)) made_folder_ = parent;
-  store_ = SwapStore::create({.directory = directory,
-                              .durability = Durability::none,
-                              .layout = R"({"format":1,"engine":"headrace","scratch":true})"},
-                             layout_.blocks, *context_.io);
+  for (const std::string& parent : context_.options.swap_directories)
+    if (std::filesystem::create_directory(parent)) made_folders_.push_back(parent);
+  options.parity_memory = parity_.memory();
+  store_ = SwapStore::create(options, layout_.blocks, *context_.io);
   store_->remove_on_close();
 }
 

@@ -30,8 +30,10 @@ struct ScratchLayout {
   static constexpr Index none = ~Index{0};
   std::array<std::vector<Index>, scratch_kinds> index;
 };
-// Bytes that a block takes on the disk, in a buffer and in a transfer: whole pages, as direct I/O wants them.
-Bytes scratch_extent_bytes(Bytes bytes);
+// The store's options; its layout and the memory of its parity aside.
+SwapStoreOptions scratch_store_options(const EngineOptions& options);
+// Bytes that a block takes in a buffer and in a transfer.
+Bytes scratch_buffer_bytes(Bytes bytes, const EngineOptions& options);
 ScratchLayout make_scratch_layout(const std::vector<UnitPlan>& units,
                                   const std::vector<OptimizerBlock>& blocks,
                                   const ResolvedPlacement& placement, const EngineOptions& options);
@@ -59,13 +61,16 @@ class ScratchStore {
   SwapTicket write(Index index, std::span<std::byte> memory);
 
  private:
+  void allocate();
+
   EngineContext& context_;
   std::vector<OptimizerBlock> blocks_;
   std::vector<std::uint32_t> first_of_unit_;  // one more than units
   ScratchLayout layout_;
   std::mutex mutex_;
+  HostBuffer parity_;
   std::unique_ptr<SwapStore> store_;
-  std::string made_folder_;  // the rank's own, when this run made it
+  std::vector<std::string> made_folders_;  // the rank's own, when this run made them
 };
 
 }  // namespace headrace

@@ -6,9 +6,9 @@
 
 namespace headrace {
 
-Bytes state_buffer_bytes(std::uint64_t numel) {
-  constexpr Bytes page_bytes = 4096;
-  return round_up(numel * state_bytes_per_element, page_bytes);
+Bytes state_buffer_bytes(std::uint64_t numel, const EngineOptions& options) {
+  return round_up(numel * state_bytes_per_element,
+                  SwapStore::buffer_alignment(options.swap_directories.size(), options.swap_parity));
 }
 
 std::vector<bool> cached_blocks(const std::vector<OptimizerBlock>& blocks, const EngineOptions& options) {
@@ -17,16 +17,17 @@ std::vector<bool> cached_blocks(const std::vector<OptimizerBlock>& blocks, const
   std::vector<bool> cached(blocks.size());
   if (largest == 0) return cached;
   const std::uint64_t fitting =
-      std::min<std::uint64_t>(blocks.size(), options.swap_cache_bytes / state_buffer_bytes(largest));
+      std::min<std::uint64_t>(blocks.size(), options.swap_cache_bytes / state_buffer_bytes(largest, options));
   for (std::size_t b = 0; b < blocks.size(); ++b)
     cached[b] = (b + 1) * fitting / blocks.size() > b * fitting / blocks.size();
   return cached;
 }
 
-Bytes bytes_of_chosen(const std::vector<OptimizerBlock>& blocks, const std::vector<bool>& chosen) {
+Bytes bytes_of_chosen(const std::vector<OptimizerBlock>& blocks, const std::vector<bool>& chosen,
+                      const EngineOptions& options) {
   Bytes total = 0;
   for (std::size_t b = 0; b < blocks.size(); ++b)
-    if (chosen[b]) total += state_buffer_bytes(blocks[b].range.numel);
+    if (chosen[b]) total += state_buffer_bytes(blocks[b].range.numel, options);
   return total;
 }
 
@@ -41,7 +42,7 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
     return;
   }
   pool_ = std::make_unique<StagingPool>(context.host_budget, MemoryTag::staging,
-                                        state_buffer_bytes(block_numel(context.options)),
+                                        state_buffer_bytes(block_numel(context.options), context.options),
                                         context.options.swap_buffers);
   context.pin(pool_->memory());
   allocate_cache();
@@ -65,25 +66,42 @@ void StateStore::allocate_resident() {
 
 void StateStore::allocate_cache() {
   const std::vector<bool> chosen = cached_blocks(blocks_, context_.options);
-  host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, bytes_of_chosen(blocks_, chosen));
+  host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer,
+                     bytes_of_chosen(blocks_, chosen, context_.options));
   context_.pin(host_.memory());
   std::byte* next = host_.data();
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     if (!chosen[b]) continue;
     resident_[b] = next;
-    next += state_buffer_bytes(blocks_[b].range.numel);
+    next += state_buffer_bytes(blocks_[b].range.numel, context_.options);
   }
+}
+
+SwapStoreOptions swap_store_options(const EngineOptions& options) {
+  return {.directories = options.swap_directories,
+          .durability = options.durability,
+          .layout = "",
+          .parity = options.swap_parity,
+          .path_rates = options.swap_path_rates};
+}
+
+SwapStoreOptions StateStore::store_options() {
+  const EngineOptions& options = context_.options;
+  SwapStoreOptions store = swap_store_options(options);
+  store.layout = swap_layout(context_.units, blocks_, options, context_.communicator.rank(),
+                             context_.communicator.size());
+  if (parity_.memory().empty())
+    if (const Bytes bytes = SwapStore::parity_bytes(swap_blocks(context_.units, blocks_), store); bytes > 0) {
+      parity_ = HostBuffer(context_.host_budget, MemoryTag::staging, bytes);
+      context_.pin(parity_.memory());
+    }
+  store.parity_memory = parity_.memory();
+  return store;
 }
 
 void StateStore::create_swap() {
   if (tier() != Tier::nvme) return;
-  const EngineOptions& options = context_.options;
-  swap_ =
-      SwapStore::create({.directory = options.swap_directory,
-                         .durability = options.durability,
-                         .layout = swap_layout(context_.units, blocks_, options, context_.communicator.rank(),
-                                               context_.communicator.size())},
-                        swap_blocks(context_.units, blocks_), *context_.io);
+  swap_ = SwapStore::create(store_options(), swap_blocks(context_.units, blocks_), *context_.io);
 }
 
 void StateStore::open_swap() {
@@ -95,16 +113,13 @@ void StateStore::open_swap() {
   if (options.durability == Durability::none)
     throw UsageError(
         "a run with durability none keeps no journal and cannot be resumed from its swap store.");
-  swap_ = SwapStore::open({.directory = options.swap_directory,
-                           .durability = options.durability,
-                           .layout = swap_layout(context_.units, blocks_, options,
-                                                 context_.communicator.rank(), context_.communicator.size())},
-                          *context_.io);
+  swap_ = SwapStore::open(store_options(), *context_.io);
 }
 
 HostLease StateStore::buffer_for(std::uint32_t block) {
   if (!cached(block)) return pool_->acquire();
-  return HostLease::borrowed({resident_[block], state_buffer_bytes(blocks_[block].range.numel)});
+  return HostLease::borrowed(
+      {resident_[block], state_buffer_bytes(blocks_[block].range.numel, context_.options)});
 }
 
 void StateStore::read(std::uint32_t block) {

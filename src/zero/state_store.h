@@ -24,15 +24,18 @@ inline StateBlock state_block(std::byte* memory, std::uint64_t numel) {
 
 inline constexpr Bytes state_bytes_per_element = 12;
 
-// Bytes of a block in a buffer: whole pages, as direct I/O wants them.
-Bytes state_buffer_bytes(std::uint64_t numel);
+// Bytes of a block in a buffer: whole pages, as direct I/O wants them; with parity for every piece of it.
+Bytes state_buffer_bytes(std::uint64_t numel, const EngineOptions& options);
 // Which blocks options.swap_cache_bytes keeps in host memory: as many as fit, spread evenly over the order of
 // the update, so that the disk's work stays even too.
 std::vector<bool> cached_blocks(const std::vector<OptimizerBlock>& blocks, const EngineOptions& options);
 
 // Bytes of buffers for the chosen ones.
-Bytes bytes_of_chosen(const std::vector<OptimizerBlock>& blocks, const std::vector<bool>& chosen);
+Bytes bytes_of_chosen(const std::vector<OptimizerBlock>& blocks, const std::vector<bool>& chosen,
+                      const EngineOptions& options);
 
+// How the store of this rank is made. Its layout is left to swap_layout.
+SwapStoreOptions swap_store_options(const EngineOptions& options);
 // Names and sizes of this rank's blocks as the swap store keeps them, and the layout text that says what they
 // mean.
 std::vector<SwapBlock> swap_blocks(const std::vector<UnitPlan>& units,
@@ -75,6 +78,7 @@ class StateStore {
   };
   void allocate_resident();
   void allocate_cache();
+  SwapStoreOptions store_options();
   bool cached(std::uint32_t block) const { return tier() == Tier::nvme && resident_[block] != nullptr; }
   HostLease buffer_for(std::uint32_t block);
 
@@ -84,6 +88,7 @@ class StateStore {
   std::vector<bool> loaded_;          // cached blocks that hold their newest version
   HostBuffer host_;                   // all blocks at Tier::host, the cache at Tier::nvme
   std::unique_ptr<StagingPool> pool_;  // Tier::nvme
+  HostBuffer parity_;                  // of the swap store
   std::unique_ptr<SwapStore> swap_;
   std::vector<InFlight> in_flight_;
 };

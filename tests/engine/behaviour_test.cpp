@@ -21,7 +21,7 @@ EngineRun small_run(int world_size, const Combination& combination, const Tempor
   run.options = with(run.options, combination);
   run.options.seed = 11;
   run.options.swap_block_bytes = 12 * 4096;
-  if (combination.uses_nvme()) run.options.swap_directory = folder.path();
+  if (combination.uses_nvme()) run.options.swap_directories = {folder.path()};
   return run;
 }
 
@@ -45,7 +45,7 @@ TEST(NonFiniteGradient, on_one_rank_skips_the_step_on_every_rank_and_modifies_no
     // position.
     EngineRun again = with_poison;
     const TemporaryFolder folder_again;
-    if (!again.options.swap_directory.empty()) again.options.swap_directory = folder_again.path();
+    if (!again.options.swap_directories.empty()) again.options.swap_directories = {folder_again.path()};
     std::vector<float> after_skip, after_one;
     const auto collect = [](std::vector<float>& out) {
       return [&out](int rank, Engine& engine, Device&) {
@@ -57,7 +57,7 @@ TEST(NonFiniteGradient, on_one_rank_skips_the_step_on_every_rank_and_modifies_no
     again.inspect = collect(after_skip);
     run_engine(again);
     const TemporaryFolder folder_one;
-    if (!one_step.options.swap_directory.empty()) one_step.options.swap_directory = folder_one.path();
+    if (!one_step.options.swap_directories.empty()) one_step.options.swap_directories = {folder_one.path()};
     one_step.inspect = collect(after_one);
     run_engine(one_step);
     EXPECT_EQ(after_skip, after_one) << describe(combination);
@@ -82,7 +82,7 @@ TEST(SilentUnit, keeps_weights_and_moments_of_the_step_before) {
     const std::vector<float> after_silence = std::move(states);
     states.clear();
     const TemporaryFolder other;
-    if (!run.options.swap_directory.empty()) run.options.swap_directory = other.path();
+    if (!run.options.swap_directories.empty()) run.options.swap_directories = {other.path()};
     run.steps = 1;
     run_engine(run);
     EXPECT_EQ(after_silence, states) << describe(combination);
@@ -188,7 +188,7 @@ TEST(ResumeFromSwap, equals_the_uninterrupted_run) {
       EngineRun run = small_run(world_size, combination, whole);
       run.steps = 5;
       const std::uint64_t expected = run_engine(run).hash;
-      run.options.swap_directory = parts.path();
+      run.options.swap_directories = {parts.path()};
       run.steps = 2;
       run_engine(run);
       run.resume = true;
@@ -209,7 +209,7 @@ TEST(ResumeFromSwap, after_a_skipped_step_equals_the_uninterrupted_run) {
   run.steps = 4;
   const EngineRunResult expected = run_engine(run);
   ASSERT_TRUE(expected.steps[1].skipped);
-  run.options.swap_directory = parts.path();
+  run.options.swap_directories = {parts.path()};
   run.steps = 2;
   run_engine(run);
   run.resume = true;

@@ -54,7 +54,8 @@ TEST_P(Equality, every_stage_and_tier_gives_the_bits_of_the_unsharded_computatio
   for (const Combination& combination : legal_combinations(true)) {
     const TemporaryFolder folder;
     run.options = with(base_options(param.dtype, param.accumulation), combination);
-    run.options.swap_directory = combination.uses_nvme() ? folder.path() : "";
+    run.options.swap_directories =
+        combination.uses_nvme() ? std::vector{folder.path()} : std::vector<std::string>{};
     // Sizes that must not matter rotate with the combination.
     run.options.swap_block_bytes = variant % 2 == 0 ? 12 * 4096 : 24 * 4096;
     run.options.swap_buffers = 3 + static_cast<std::uint32_t>(variant % 3);

@@ -32,7 +32,7 @@ EngineRun nvme_run(const Combination& combination, const TemporaryFolder& folder
   run.options.seed = 3;
   run.options.clip = 20.0;
   run.options.swap_block_bytes = 12 * 4096;
-  run.options.swap_directory = folder.path();
+  run.options.swap_directories = {folder.path()};
   run.steps = 3;
   return run;
 }
@@ -98,9 +98,9 @@ TEST(SmallUnits, stay_on_the_device_and_starve_nobody) {
 }
 
 // Every block is read once for every gather: what is read ahead is what is used.
-class ReadAheadOfParameters : public ::testing::TestWithParam<int> {};
+class ReadAheadTraffic : public ::testing::TestWithParam<int> {};
 
-TEST_P(ReadAheadOfParameters, reads_and_writes_the_planned_bytes) {
+TEST_P(ReadAheadTraffic, reads_and_writes_the_planned_bytes) {
   for (const std::uint32_t buffers : {1u, 3u, 40u})
     for (const int accumulation : {1, 2}) {
       CountingEngine::Counts counts[2];
@@ -122,10 +122,10 @@ TEST_P(ReadAheadOfParameters, reads_and_writes_the_planned_bytes) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, ReadAheadOfParameters, ::testing::Values(1, 3),
+INSTANTIATE_TEST_SUITE_P(Ranks, ReadAheadTraffic, ::testing::Values(1, 3),
                          ::testing::PrintToStringParamName());
 
-TEST(ReadAheadOfParameters, begins_before_the_first_unit_of_a_step_is_acquired) {
+TEST(ReadAhead, begins_before_the_first_unit_of_a_step_is_acquired) {
   const TemporaryFolder folder;
   EngineRun run = nvme_run({3, Tier::host, Tier::host, Tier::nvme}, folder);
   run.options.parameter_buffers = 4;
@@ -147,7 +147,7 @@ TEST(ReadAheadOfParameters, begins_before_the_first_unit_of_a_step_is_acquired) 
 }
 
 // What was foreseen wrongly is dropped: an order that changes every step, and a disk that is late.
-TEST(ReadAheadOfParameters, that_was_wrong_changes_no_bit) {
+TEST(ReadAhead, that_was_wrong_changes_no_bit) {
   for (const Combination& combination : {all_nvme, device_update}) {
     const TemporaryFolder folder;
     EngineRun run = nvme_run(combination, folder);
@@ -296,15 +296,15 @@ TEST(ScratchStore, is_gone_after_the_run_and_one_left_behind_is_reclaimed) {
   const std::uint64_t hash = run_engine(run).hash;
   EXPECT_FALSE(std::filesystem::exists(rank));
   // As a killed run leaves it.
-  std::filesystem::create_directories(rank / "scratch");
+  std::filesystem::create_directories(rank);
   const auto io = make_thread_engine({});
   (void)SwapStore::create(
-      {.directory = (rank / "scratch").string(), .durability = Durability::none, .layout = "{}"},
+      {.directories = {(rank / "scratch").string()}, .durability = Durability::none, .layout = "{}"},
       {{"old", 1 << 20}}, *io);
   EXPECT_EQ(run_engine(run).hash, hash);
   EXPECT_FALSE(std::filesystem::exists(rank / "scratch"));
   (void)SwapStore::create(
-      {.directory = (rank / "scratch").string(), .durability = Durability::none, .layout = "{}"},
+      {.directories = {(rank / "scratch").string()}, .durability = Durability::none, .layout = "{}"},
       {{"old", 1 << 20}}, *io);
   run.options = with(run.options, {3, Tier::nvme, Tier::host, Tier::host});  // needs none
   run.inspect = {};

@@ -23,7 +23,7 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
       run.options.accumulation = accumulation;
       run.options.swap_block_bytes = 12 * 8192;
       run.options.swap_cache_bytes = accumulation == 3 ? 200'000 : 0;
-      if (combination.uses_nvme()) run.options.swap_directory = folder.path();
+      if (combination.uses_nvme()) run.options.swap_directories = {folder.path()};
       TagBytes device_peak, host_peak;
       std::mutex mutex;
       run.inspect = [&](int, Engine& engine, Device&) {
@@ -82,7 +82,7 @@ TEST_P(PlanAgainstReality, bytes_to_and_from_nvme_are_the_planned_bytes_with_and
     run.world_size = GetParam();
     run.options.swap_block_bytes = 12 * 8192;
     run.options.swap_cache_bytes = cache;
-    run.options.swap_directory = folder.path();
+    run.options.swap_directories = {folder.path()};
     IoCounters measured[4];
     std::mutex mutex;
     run.inspect = [&](int, Engine& engine, Device&) {

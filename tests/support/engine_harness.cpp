@@ -20,9 +20,9 @@ TemporaryFolder::~TemporaryFolder() {
 
 EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, Communicator& communicator) {
   EngineOptions options = run.options;
-  if (!options.swap_directory.empty()) options.swap_directory += fmt::format("/rank-{:05}", rank);
+  for (std::string& directory : options.swap_directories) directory += fmt::format("/rank-{:05}", rank);
   const auto kernels = run.make_kernels(device);
-  const auto io = options.swap_directory.empty() ? nullptr : run.make_io();
+  const auto io = options.swap_directories.empty() ? nullptr : run.make_io();
   Engine engine(device, *kernels, communicator, io.get(), options);
   ToyModule module;
   module.specs = run.units;
@@ -54,7 +54,8 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
 
 EngineRunResult run_engine(const EngineRun& run) {
   EngineRunResult first;
-  if (!run.options.swap_directory.empty()) std::filesystem::create_directories(run.options.swap_directory);
+  for (const std::string& directory : run.options.swap_directories)
+    std::filesystem::create_directories(directory);
   run_ranks(run.world_size, [&](int rank, const std::shared_ptr<ThreadHub>& hub) {
     const auto device = run.make_device ? run.make_device() : make_cpu_device(run.device);
     const auto communicator = run.world_size == 1 ? make_single_communicator(*device)

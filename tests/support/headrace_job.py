@@ -39,14 +39,16 @@ def write_corpus(path, size_bytes=1 << 17, seed=7):
 
 
 def flags(options):
-    """{"batch_size": 2, "recompute": True} -> ["--batch-size", "2", "--recompute"]; None and False are left out."""
+    """{"batch_size": 2, "recompute": True} -> ["--batch-size", "2", "--recompute"]; None and False are left out, of a list each
+    value has the flag."""
     result = []
-    for name, value in options.items():
-        if value is None or value is False:
-            continue
-        result.append("--" + name.replace("_", "-"))
-        if value is not True:
-            result.append(str(value))
+    for name, values in options.items():
+        for value in values if isinstance(values, list) else [values]:
+            if value is None or value is False:
+                continue
+            result.append("--" + name.replace("_", "-"))
+            if value is not True:
+                result.append(str(value))
     return result
 
 
@@ -76,13 +78,14 @@ def read_events(metrics):
 
 
 class Job:
-    """One `headrace train` in its own process group. `folder` keeps its metrics and its output."""
+    """One `headrace train` in its own process group. `folder` keeps its metrics and its output. `prefix` is a command that
+    starts each rank, `environment` what is added to the ranks' environment."""
 
-    def __init__(self, program, options, folder, ranks=1, metrics=None, environment=None):
+    def __init__(self, program, options, folder, ranks=1, metrics=None, environment=None, prefix=()):
         self.metrics = metrics or folder / "metrics.jsonl"
         self.out, self.err = folder / "stdout", folder / "stderr"
         launcher = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
-        command = [*launcher, str(program), "train", "--device", DEVICE, *flags(options), "--metrics", str(self.metrics)]
+        command = [*launcher, *map(str, prefix), str(program), "train", "--device", DEVICE, *flags(options), "--metrics", str(self.metrics)]
         self.ranks = ranks
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
@@ -127,14 +130,15 @@ def is_program(pid):
         return False
 
 
-def train(program, options, folder, ranks=1, timeout=300, environment=None):
+def train(program, options, folder, ranks=1, timeout=300, environment=None, prefix=()):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "metrics.jsonl").unlink(missing_ok=True)
-    return Job(program, options, folder, ranks, environment=environment).wait(timeout)
+    return Job(program, options, folder, ranks, environment=environment, prefix=prefix).wait(timeout)
 
 
 def inspect_json(program, swap_path, *arguments):
-    """(exit status, report) of `headrace inspect`."""
-    result = subprocess.run([str(program), "inspect", str(swap_path), "--json", *arguments], capture_output=True, text=True,
+    """(exit status, report) of `headrace inspect`; swap_path is one path or a list of them."""
+    paths = swap_path if isinstance(swap_path, list) else [swap_path]
+    result = subprocess.run([str(program), "inspect", *map(str, paths), "--json", *arguments], capture_output=True, text=True,
                             stdin=subprocess.DEVNULL)
     return result.returncode, json.loads(result.stdout) if result.stdout else {"problems": [result.stderr]}

@@ -1,4 +1,5 @@
 """What the tests that start jobs share: the program under test, a folder, a corpus. usage: SOME_test.py PROGRAM"""
+import os
 import pathlib
 import shutil
 import sys
@@ -24,8 +25,9 @@ class JobTest(unittest.TestCase):
         return {**headrace_job.TINY_MODEL, "data": self.corpus, "steps": 3, "schedule": "constant", "stage": 3,
                 "offload_optimizer": "nvme", "swap_path": swap, **more}
 
-    def train(self, ranks=1, name="run", environment=None, **more):
-        return headrace_job.train(self.program, self.options(**more), self.folder / name, ranks, environment=environment)
+    def train(self, ranks=1, name="run", environment=None, prefix=(), **more):
+        return headrace_job.train(self.program, self.options(**more), self.folder / name, ranks, environment=environment,
+                                  prefix=prefix)
 
     def assert_status(self, status, outcome):
         self.assertEqual(status, outcome.status, outcome)
@@ -33,6 +35,15 @@ class JobTest(unittest.TestCase):
     def assert_says(self, outcome, *words):
         for word in words:
             self.assertIn(word, outcome.stderr)
+
+
+def with_system_calls(**variables):
+    """The prefix of ranks whose system calls fail or are interrupted (system_call_faults.cpp says by which variables); None where
+    nothing can be preloaded."""
+    library = os.environ.get("HEADRACE_SYSTEM_CALL_FAULTS")
+    if not library:
+        return None
+    return ["env", f"LD_PRELOAD={library}", *(f"HEADRACE_TEST_{name.upper()}={value}" for name, value in variables.items())]
 
 
 def main():

@@ -73,7 +73,8 @@ class CudaEngine : public ::testing::Test {
       const TemporaryFolder folder;
       EngineRun run = base;
       run.options = with(base.options, combination);
-      run.options.swap_directory = combination.uses_nvme() ? folder.path() : "";
+      run.options.swap_directories =
+          combination.uses_nvme() ? std::vector{folder.path()} : std::vector<std::string>{};
       run.options.swap_block_bytes = variant % 2 == 0 ? 12 * 4096 : 24 * 4096;
       run.options.prefetch_units = variant % 3;
       ++variant;

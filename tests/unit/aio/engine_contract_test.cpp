@@ -251,22 +251,17 @@ TEST_P(IoEngineContract, more_transfers_than_the_queue_depth_all_end) {
   EXPECT_EQ(file.size_bytes(), 30 * 64_KiB);
 }
 
-TEST_P(IoEngineContract, a_misaligned_or_too_large_submit_is_the_callers_mistake) {
+TEST_P(IoEngineContract, a_submit_beyond_the_buffer_or_any_file_is_the_callers_mistake) {
   const auto engine = make();
   const IoFile file = create("data");
-  ASSERT_TRUE(file.direct()) << "this test needs a file system with direct I/O";
   const AlignedMemory memory(16_KiB);
   CountingOwner owner;
-  const auto submit = [&](std::uint64_t offset, std::size_t shift, Bytes bytes) {
-    HostLease lease(&owner, memory.span().subspan(shift));
-    (void)engine->submit(IoDirection::write, file, offset, std::move(lease), bytes);
+  const auto submit = [&](std::uint64_t offset, Bytes bytes) {
+    (void)engine->submit(IoDirection::write, file, offset, HostLease(&owner, memory.span()), bytes);
   };
-  EXPECT_THROW(submit(1, 0, 4096), std::logic_error);
-  EXPECT_THROW(submit(0, 1, 4096), std::logic_error);
-  EXPECT_THROW(submit(0, 0, 4095), std::logic_error);
-  EXPECT_THROW(submit(0, 0, 32_KiB), std::logic_error);
-  EXPECT_THROW(submit(~std::uint64_t{4095}, 0, 4096), std::logic_error);
-  EXPECT_EQ(owner.returned, 5);
+  EXPECT_THROW(submit(0, 32_KiB), std::logic_error);
+  EXPECT_THROW(submit(~std::uint64_t{4095}, 4096), std::logic_error);
+  EXPECT_EQ(owner.returned, 2);
   EXPECT_EQ(file.size_bytes(), 0u);
 }
 
@@ -306,9 +301,7 @@ TEST_P(IoEngineContract, a_transfer_of_more_than_2_gib_is_whole) {
 }
 
 TEST_P(IoEngineContract, impossible_options_are_refused_by_name) {
-  EXPECT_THROW(make({.queue_depth = 0}), UsageError);
   EXPECT_THROW(make({.queue_depth = 1u << 20}), UsageError);
-  EXPECT_THROW(make({.request_bytes = 0}), UsageError);
 }
 
 TEST_P(IoEngineContract, a_signal_every_millisecond_disturbs_nothing) {

@@ -60,5 +60,14 @@ TEST(Locality, of_this_machine_can_be_asked) {
   EXPECT_NO_THROW(locality_of_pci("0000:00:00.0"));
 }
 
+TEST(NumaNodes, have_their_cores_and_memory) {
+  const std::vector<NumaNode> nodes = numa_nodes(two_nodes);
+  ASSERT_EQ(nodes.size(), 2u);
+  EXPECT_EQ(nodes[0].cpus, "0-1");
+  EXPECT_EQ(nodes[1].index, 1);
+  EXPECT_EQ(nodes[1].cpus, "2-3");
+  EXPECT_EQ(nodes[1].memory_bytes, Bytes{1} << 30);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -64,7 +64,7 @@ class EngineStore {
       : units_(small_model()),
         blocks_(stage > 0 ? blocks_of_rank(units_, rank, world_size, block_numel)
                           : blocks_of_rank(units_, 0, 1, block_numel)),
-        store_(SwapStore::create({std::move(directory), durability, layout(rank, world_size, stage)},
+        store_(SwapStore::create({{std::move(directory)}, durability, layout(rank, world_size, stage)},
                                  swap_blocks(), engine)) {}
   SwapStore& operator*() { return *store_; }
 

@@ -113,8 +113,8 @@ TEST_F(InspectTest, ranks_without_a_common_step_are_a_problem) {
 
 TEST_F(InspectTest, one_flipped_bit_is_reported_with_its_block_and_there_is_no_hash) {
   make(2, 3, 200);
-  const auto store = SwapStore::open_read_only(rank_folder(1), *engine_);
-  const SwapStore::Extent extent = *store->extent(1);
+  const auto store = SwapStore::open_read_only({rank_folder(1)}, *engine_);
+  const SwapStore::Extent extent = store->extents(1)[0];
   flip_bit(extent.path, extent.offset + 5);
   const InspectReport report = inspect();
   ASSERT_EQ(report.problems.size(), 1u);
@@ -124,14 +124,16 @@ TEST_F(InspectTest, one_flipped_bit_is_reported_with_its_block_and_there_is_no_h
   EXPECT_TRUE(inspect({}).good());  // without reading, nothing is known to be wrong
 }
 
-TEST_F(InspectTest, damage_in_the_older_step_is_found_by_verify) {
+TEST_F(InspectTest, an_older_step_that_is_not_whole_any_more_is_noted_by_verify_and_no_damage) {
   make(1, 1, 200);
-  auto store = SwapStore::open_read_only(rank_folder(0), *engine_);
+  auto store = SwapStore::open_read_only({rank_folder(0)}, *engine_);
   store->position_at(3);
-  const SwapStore::Extent older = *store->extent(0);
+  const SwapStore::Extent older = store->extents(0)[0];
   flip_bit(older.path, older.offset);
-  EXPECT_TRUE(inspect({.hash = true}).good());
-  EXPECT_FALSE(inspect({.verify = true}).good());
+  EXPECT_THAT(inspect({.hash = true}).notes, ::testing::IsEmpty());
+  const InspectReport report = inspect({.verify = true});
+  EXPECT_TRUE(report.good());
+  EXPECT_THAT(report.notes, ::testing::ElementsAre(HasSubstr("of step 3, which step 4 replaced")));
 }
 
 TEST_F(InspectTest, a_missing_rank_prevents_the_hash_of_sharded_states_only) {
@@ -153,7 +155,7 @@ TEST_F(InspectTest, replicated_states_that_differ_are_a_problem) {
       store.commit(3);
       store.release();
       // Step 4 without its writes.
-      (*store).commit({4, SwapStore::describe(rank_folder(0)).commits.back().metadata});
+      (*store).commit({4, SwapStore::describe({rank_folder(0)}).commits.back().metadata});
     }
   }
   EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("different optimizer states")));
@@ -216,7 +218,7 @@ TEST_F(InspectTest, a_layout_of_another_program_and_a_damaged_journal_are_proble
   EXPECT_EQ(report.ranks.size(), 1u);
   EXPECT_FALSE(report.state_hash.has_value());
   std::filesystem::remove_all(rank_folder(1));
-  { SwapStore::create({rank_folder(1), Durability::step, "plain text"}, blocks_of({12}), *engine_); }
+  { SwapStore::create({{rank_folder(1)}, Durability::step, "plain text"}, blocks_of({12}), *engine_); }
   EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("layout")));
 }
 

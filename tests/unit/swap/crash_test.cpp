@@ -56,6 +56,9 @@ class Disk {
         files_.erase(event.path);
         break;
       case FileCall::sync:
+      case FileCall::create:
+      case FileCall::make_folder:
+      case FileCall::remove_folder:
         break;
     }
   }
@@ -164,8 +167,8 @@ class CrashTest : public ::testing::Test {
 
   enum class OlderStep { must_be_whole, whole_or_refused };
   void check(const Disk& disk, const Knowledge& knowledge, OlderStep older, const std::string& where) {
-    const SwapStoreOptions there{copies_.path("copy"), Durability::step, "{}"};
-    disk.store(there.directory);
+    const SwapStoreOptions there{{copies_.path("copy")}, Durability::step, "{}"};
+    disk.store(there.directories[0]);
     std::unique_ptr<SwapStore> store;
     try {
       store = SwapStore::open(there, *engine_);
@@ -187,7 +190,7 @@ class CrashTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_{memory_folder()}, copies_{memory_folder()};
-  SwapStoreOptions options_{folder_.path("rank-00000"), Durability::step, "{}"};
+  SwapStoreOptions options_{{folder_.path("rank-00000")}, Durability::step, "{}"};
   std::unique_ptr<IoEngine> engine_ = make_thread_engine({});
   std::vector<Recorded> run_;
   Knowledge knowledge_;
@@ -212,7 +215,8 @@ TEST_F(CrashTest,
   std::mt19937 random(1);
   for (std::size_t count = 0; count < run_.size(); ++count) {
     Disk disk;
-    for (const FileEvent& event : surviving(run_, count, options_.directory, random, 0)) disk.apply(event);
+    for (const FileEvent& event : surviving(run_, count, options_.directories[0], random, 0))
+      disk.apply(event);
     check(disk, run_[count].before, OlderStep::whole_or_refused, "before call " + std::to_string(count));
   }
 }
@@ -223,7 +227,8 @@ TEST_F(CrashTest, a_power_cut_that_loses_tears_and_reorders_at_random_leaves_the
     std::mt19937 random(seed);
     for (std::size_t count = 0; count < run_.size(); ++count) {
       Disk disk;
-      for (const FileEvent& event : surviving(run_, count, options_.directory, random, 50)) disk.apply(event);
+      for (const FileEvent& event : surviving(run_, count, options_.directories[0], random, 50))
+        disk.apply(event);
       check(disk, run_[count].before, OlderStep::whole_or_refused,
             "seed " + std::to_string(seed) + " before call " + std::to_string(count));
     }
@@ -273,7 +278,7 @@ TEST(KillTest, kill_9_at_random_moments_leaves_the_last_acknowledged_step_or_the
   const TemporaryFolder folder(memory_folder());
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
-    const SwapStoreOptions options{folder.path("rank-00000"), Durability::step, "{}"};
+    const SwapStoreOptions options{{folder.path("rank-00000")}, Durability::step, "{}"};
     const std::uint64_t acknowledged =
         last_step_before_kill(options, std::chrono::microseconds(random() % 8000));
     const auto engine = make_thread_engine({});

@@ -25,7 +25,7 @@ class SwapCreateTest : public OnBothEngines {
  protected:
   std::string refusal(const std::string& directory) {
     return message_of<UsageError>([&] {
-      SwapStore::create({directory, Durability::step, "{}"}, blocks_of({4096}), engine());
+      SwapStore::create({{directory}, Durability::step, "{}"}, blocks_of({4096}), engine());
     });
   }
 };
@@ -66,7 +66,7 @@ TEST_P(SwapCreateTest, a_missing_parent_a_file_and_a_dangling_link_are_named) {
 }
 
 TEST_P(SwapCreateTest, spaces_and_utf8_in_the_path_are_fine) {
-  const SwapStoreOptions named{folder_.path("Straße mit Ä"), Durability::step, "{}"};
+  const SwapStoreOptions named{{folder_.path("Straße mit Ä")}, Durability::step, "{}"};
   commit_step(*SwapStore::create(named, blocks_of({4096}), engine()), 1);
   EXPECT_TRUE(holds_step(*SwapStore::open(named, engine()), 1));
 }
@@ -74,14 +74,14 @@ TEST_P(SwapCreateTest, spaces_and_utf8_in_the_path_are_fine) {
 TEST_P(SwapCreateTest, a_read_only_mount_is_refused_for_create_and_open_and_still_inspected) {
   TemporaryMount mount(folder_.path("mount"), 0, "size=4m");
   if (!mount) GTEST_SKIP() << "mounting needs root";
-  const SwapStoreOptions there{folder_.path("mount/rank-00000"), Durability::step, "{}"};
+  const SwapStoreOptions there{{folder_.path("mount/rank-00000")}, Durability::step, "{}"};
   commit_step(*SwapStore::create(there, blocks_of({4096}), engine()), 1);
   ASSERT_TRUE(mount.remount(MS_RDONLY));
-  EXPECT_THAT(refusal(there.directory), HasSubstr("Read-only file system"));
+  EXPECT_THAT(refusal(there.directories[0]), HasSubstr("Read-only file system"));
   EXPECT_THAT(refusal(folder_.path("mount/rank-00001")), HasSubstr("Read-only file system"));
   EXPECT_THAT(message_of<UsageError>([&] { SwapStore::open(there, engine()); }),
               HasSubstr("Read-only file system"));
-  EXPECT_TRUE(holds_step(*SwapStore::open_read_only(there.directory, engine()), 1));
+  EXPECT_TRUE(holds_step(*SwapStore::open_read_only({there.directories[0]}, engine()), 1));
 }
 
 TEST_P(SwapCreateTest, a_folder_of_another_user_is_refused) {
@@ -101,15 +101,16 @@ TEST_P(SwapCreateTest, a_disk_too_small_is_refused_with_needed_and_free_bytes_an
   const std::string directory = folder_.path("mount/rank-00000");
   const std::vector<SwapBlock> blocks = blocks_of({600 << 10});
   const std::string message = message_of<DoesNotFit>([&] {
-    SwapStore::create({directory, Durability::step, "{}"}, blocks, engine());
+    SwapStore::create({{directory}, Durability::step, "{}"}, blocks, engine());
   });
   EXPECT_THAT(message, HasSubstr(directory));
-  EXPECT_THAT(message, HasSubstr(std::to_string(SwapStore::disk_bytes(blocks, Durability::step)) + " bytes"));
+  EXPECT_THAT(message, HasSubstr(std::to_string(SwapStore::disk_bytes(blocks, {{"x"}, Durability::step})[0]) +
+                                 " bytes"));
   EXPECT_THAT(message, ContainsRegex("its file system has .* \\([0-9]+ bytes\\) free"));
   EXPECT_THAT(message, HasSubstr("durability \"none\""));
   EXPECT_TRUE(folder_.names("mount").empty());
   // Half of it fits.
-  commit_step(*SwapStore::create({directory, Durability::none, "{}"}, blocks, engine()), 1);
+  commit_step(*SwapStore::create({{directory}, Durability::none, "{}"}, blocks, engine()), 1);
 }
 
 TEST_P(SwapCreateTest, space_that_cannot_be_reserved_is_refused_and_nothing_is_left) {
@@ -172,16 +173,16 @@ TEST_P(SwapCreateTest, a_folder_made_by_the_run_before_is_removed_by_the_run_tha
 TEST_P(SwapCreateTest, a_stale_store_counts_as_free_space) {
   TemporaryMount mount(folder_.path("mount"), 0, "size=2m");
   if (!mount) GTEST_SKIP() << "mounting needs root";
-  const SwapStoreOptions there{folder_.path("mount/rank-00000"), Durability::step, "{}"};
+  const SwapStoreOptions there{{folder_.path("mount/rank-00000")}, Durability::step, "{}"};
   SwapStore::create(there, blocks_of({700 << 10}), engine());
   EXPECT_NO_THROW(SwapStore::create(there, blocks_of({700 << 10}), engine()));
-  EXPECT_EQ(SwapStore::describe(there.directory).blocks.size(), 1u);
+  EXPECT_EQ(SwapStore::describe({there.directories[0]}).blocks.size(), 1u);
 }
 
 TEST_P(SwapCreateTest, a_folder_without_a_store_is_not_opened_and_gets_no_files) {
   std::filesystem::create_directory(folder_.path("rank-00000"));
   EXPECT_THAT(message_of<UsageError>([&] { open(); }), HasSubstr("no swap store"));
-  EXPECT_THAT(message_of<UsageError>([&] { SwapStore::open_read_only(folder_.path("none"), engine()); }),
+  EXPECT_THAT(message_of<UsageError>([&] { SwapStore::open_read_only({folder_.path("none")}, engine()); }),
               HasSubstr("no swap store"));
   EXPECT_TRUE(folder_.names("rank-00000").empty());
 }
@@ -218,7 +219,7 @@ TEST_P(SwapCreateTest, a_changed_byte_anywhere_in_the_description_is_noticed) {
   for (std::uint64_t at = 0; at < bytes; ++at) {
     flip_bit(path, at);
     EXPECT_THROW(open(), Error) << at;
-    EXPECT_THROW(SwapStore::describe(folder_.path("rank-00000")), Error) << at;
+    EXPECT_THROW(SwapStore::describe({folder_.path("rank-00000")}), Error) << at;
     flip_bit(path, at);
   }
   EXPECT_TRUE(holds_step(*open(), 1));
@@ -248,10 +249,10 @@ TEST_P(SwapCreateTest, offsets_beyond_4_gib_reach_their_own_bytes) {
   store->release_superseded();
   write_block(*store, 1, 43);
   store->commit({2, ""});
-  EXPECT_EQ(store->extent(1)->offset, (Bytes{10} << 30) + 4096);
+  EXPECT_EQ(store->extents(1)[0].offset, (Bytes{10} << 30) + 4096);
   EXPECT_TRUE(block_holds(*store, 1, 43));
   store->position_at(1);
-  EXPECT_EQ(store->extent(1)->offset, Bytes{5} << 30);
+  EXPECT_EQ(store->extents(1)[0].offset, Bytes{5} << 30);
   EXPECT_TRUE(block_holds(*store, 1, 42));
   store->remove_on_close();
 }

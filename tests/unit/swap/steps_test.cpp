@@ -68,7 +68,7 @@ TEST_P(SwapStepsTest, rollback_before_the_first_commit_leaves_blocks_unwritten) 
   const auto store = create({4096});
   write_step(*store, 1);
   store->rollback();
-  EXPECT_FALSE(store->extent(0).has_value());
+  EXPECT_TRUE(store->extents(0).empty());
   commit_step(*store, 1);
   EXPECT_TRUE(holds_step(*store, 1));
 }
@@ -100,10 +100,10 @@ TEST_P(SwapStepsTest, going_back_one_step_is_durable_and_the_step_can_be_done_ag
 TEST_P(SwapStepsTest, going_back_to_a_step_whose_extents_are_damaged_is_refused_and_changes_nothing) {
   const auto store = create({4096, 5000});
   commit_step(*store, 1);
-  const std::uint64_t offset = store->extent(1)->offset;
+  const std::uint64_t offset = store->extents(1)[0].offset;
   store->release_superseded();
   commit_step(*store, 2);
-  flip_bit(store->extent(1)->path, offset + 4999);
+  flip_bit(store->extents(1)[0].path, offset + 4999);
   EXPECT_THAT(message_of<CorruptData>([&] { store->position_at(1); }), HasSubstr("block1"));
   EXPECT_TRUE(holds_step(*store, 2));
   EXPECT_EQ(steps_of(*store), (std::vector<std::uint64_t>{1, 2}));

@@ -76,7 +76,7 @@ class SwapFaultTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_{memory_folder()};
-  SwapStoreOptions options_{folder_.path("rank-00000"), Durability::step, "{}"};
+  SwapStoreOptions options_{{folder_.path("rank-00000")}, Durability::step, "{}"};
   std::unique_ptr<IoEngine> engine_ = make_thread_engine({});
 };
 
@@ -153,7 +153,7 @@ TEST_F(SwapFaultTest, a_journal_record_that_cannot_be_flushed_fails_the_commit_a
     const auto store = in_step_2(*engine_);
     const SyscallHook hook(folder_.path(), failing(FileCall::sync, "journal.bin", EIO));
     EXPECT_THROW(store->commit({2, ""}), IoError);
-    EXPECT_EQ(steps_of(*SwapStore::open_read_only(options_.directory, *engine_)),
+    EXPECT_EQ(steps_of(*SwapStore::open_read_only({options_.directories[0]}, *engine_)),
               (std::vector<std::uint64_t>{1}));
     store->rollback();
     write_step(*store, 7);
@@ -226,7 +226,7 @@ TEST_F(SwapFaultTest, a_compaction_without_room_lets_the_journal_grow_and_commit
     store->commit({17, std::string(5000, 'y')});
   }
   EXPECT_FALSE(std::filesystem::exists(folder_.path("rank-00000/journal.bin.new")));
-  EXPECT_EQ(SwapStore::describe(options_.directory).commits.back().metadata, std::string(5000, 'y'));
+  EXPECT_EQ(SwapStore::describe({options_.directories[0]}).commits.back().metadata, std::string(5000, 'y'));
   store->release_superseded();
   commit_step(*store, 18);
   EXPECT_LT(std::filesystem::file_size(folder_.path("rank-00000/journal.bin")), 30u << 10);

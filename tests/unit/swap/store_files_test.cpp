@@ -19,23 +19,23 @@ INSTANTIATE_TEST_SUITE_P(Engines, SwapFilesTest, both_engines, engine_test_name)
 TEST_P(SwapFilesTest, durability_none_updates_in_place_keeps_no_journal_and_cannot_roll_back) {
   const auto store = create(odd_sizes, Durability::none);
   commit_step(*store, 1);
-  const std::uint64_t offset = store->extent(3)->offset;
+  const std::uint64_t offset = store->extents(3)[0].offset;
   write_step(*store, 2);
-  EXPECT_EQ(store->extent(3)->offset, offset);
+  EXPECT_EQ(store->extents(3)[0].offset, offset);
   EXPECT_THAT(message_of<Error>([&] { store->rollback(); }), HasSubstr("in place"));
   store->commit({2, ""});
   store->release_superseded();
   store->rollback();  // nothing to drop
   EXPECT_TRUE(holds_step(*store, 2));
   EXPECT_EQ(folder_.names("rank-00000"), (std::vector<std::string>{"extents.bin", "lock", "store.json"}));
-  flip_bit(store->extent(3)->path, offset);
+  flip_bit(store->extents(3)[0].path, offset);
   EXPECT_THROW(block_holds(*store, 3, 0), CorruptData);
 }
 
 TEST_P(SwapFilesTest, durability_none_takes_one_generation_of_disk_and_is_not_resumed) {
-  const Bytes one = SwapStore::disk_bytes(blocks_of({1 << 20}), Durability::none);
+  const Bytes one = SwapStore::disk_bytes(blocks_of({1 << 20}), {{"x"}, Durability::none})[0];
   EXPECT_EQ(one, Bytes{1} << 20);
-  EXPECT_GE(SwapStore::disk_bytes(blocks_of({1 << 20}), Durability::step), 2 * one);
+  EXPECT_GE(SwapStore::disk_bytes(blocks_of({1 << 20}), {{"x"}, Durability::step})[0], 2 * one);
   create({4096}, Durability::none);
   EXPECT_THAT(message_of<UsageError>([&] { open(); }), HasSubstr("durability \"none\""));
 }
@@ -46,10 +46,10 @@ TEST_P(SwapFilesTest, disk_bytes_is_what_create_takes) {
   struct stat status {};
   Bytes used = 0;
   for (const char* name : {"extents.bin", "journal.bin"}) {
-    ASSERT_EQ(::stat((options().directory + "/" + name).c_str(), &status), 0);
+    ASSERT_EQ(::stat((options().directories[0] + "/" + name).c_str(), &status), 0);
     used += static_cast<Bytes>(status.st_blocks) * 512;
   }
-  const Bytes planned = SwapStore::disk_bytes(blocks, Durability::step);
+  const Bytes planned = SwapStore::disk_bytes(blocks, {{"x"}, Durability::step})[0];
   EXPECT_LE(used, planned + 16384);  // the file system's own blocks
   EXPECT_GE(used, planned);
 }
@@ -98,7 +98,8 @@ TEST_P(SwapFilesTest, a_store_opened_read_only_reads_both_steps_and_refuses_to_w
   commit_step(*owner, 1);
   owner->release_superseded();
   commit_step(*owner, 2);
-  const auto store = SwapStore::open_read_only(options().directory, engine());  // beside the live owner
+  const auto store =
+      SwapStore::open_read_only({options().directories[0]}, engine());  // beside the live owner
   EXPECT_TRUE(holds_step(*store, 2));
   store->position_at(1);
   EXPECT_TRUE(holds_step(*store, 1));
@@ -112,7 +113,7 @@ TEST_P(SwapFilesTest, a_store_opened_read_only_reads_both_steps_and_refuses_to_w
 TEST_P(SwapFilesTest, describe_says_what_is_inside_without_opening_it) {
   const auto store = create({4097, 0});
   commit_step(*store, 7);
-  const SwapDescription description = SwapStore::describe(options().directory);
+  const SwapDescription description = SwapStore::describe({options().directories[0]});
   EXPECT_EQ(description.layout, options().layout);
   ASSERT_EQ(description.blocks.size(), 2u);
   EXPECT_EQ(description.blocks[0].name, "block0");

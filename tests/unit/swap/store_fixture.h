@@ -162,7 +162,7 @@ class OnBothEngines : public ::testing::TestWithParam<const char*> {
   }
   IoEngine& engine() { return *engine_; }
   SwapStoreOptions options(Durability durability = Durability::step) const {
-    return {folder_.path("rank-00000"), durability, R"({"world_size":2})"};
+    return {{folder_.path("rank-00000")}, durability, R"({"world_size":2})"};
   }
   std::unique_ptr<SwapStore> create(const std::vector<Bytes>& sizes,
                                     Durability durability = Durability::step) {

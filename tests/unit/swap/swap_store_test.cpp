@@ -34,9 +34,9 @@ TEST_P(SwapStoreTest, what_is_committed_is_read_back_by_a_later_open) {
 TEST_P(SwapStoreTest, a_write_never_touches_the_extent_it_replaces) {
   const auto store = create({12289, 4096});
   commit_step(*store, 1);
-  const SwapStore::Extent before = *store->extent(0);
+  const SwapStore::Extent before = store->extents(0)[0];
   write_block(*store, 0, 77);
-  const SwapStore::Extent after = *store->extent(0);
+  const SwapStore::Extent after = store->extents(0)[0];
   EXPECT_NE(after.offset, before.offset);
   EXPECT_EQ(after.generation, before.generation + 1);
   std::vector<std::byte> old(before.length);
@@ -53,11 +53,11 @@ TEST_P(SwapStoreTest, extents_never_overlap_and_padding_is_zero_on_disk) {
   commit_step(*store, 1);
   store->release_superseded();
   commit_step(*store, 2);
-  std::ifstream file(store->extent(0)->path, std::ios::binary);
+  std::ifstream file(store->extents(0)[0].path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(bytes.size(), 2u * (4096 + 8192));
   for (std::uint32_t block = 0; block < 2; ++block) {
-    const SwapStore::Extent extent = *store->extent(block);
+    const SwapStore::Extent extent = store->extents(block)[0];
     for (Bytes i = extent.length; i < store->buffer_bytes(block); ++i)
       ASSERT_EQ(bytes[extent.offset + i], 0) << "block " << block << " byte " << i;
   }
@@ -78,10 +78,10 @@ TEST_P(SwapStoreTest, a_read_sees_the_write_of_the_same_step) {
 TEST_P(SwapStoreTest, the_second_write_of_a_step_replaces_the_first) {
   const auto store = create({4096});
   commit_step(*store, 1);
-  const std::uint64_t committed = store->extent(0)->offset;
+  const std::uint64_t committed = store->extents(0)[0].offset;
   write_block(*store, 0, 10);
   write_block(*store, 0, 11);
-  EXPECT_NE(store->extent(0)->offset, committed);
+  EXPECT_NE(store->extents(0)[0].offset, committed);
   store->commit({2, ""});
   EXPECT_TRUE(block_holds(*store, 0, 11));
 }
@@ -109,15 +109,15 @@ TEST_P(SwapStoreTest, a_block_not_written_in_a_step_keeps_its_version) {
   const auto store = create({4096, 4096});
   commit_step(*store, 1);
   store->release_superseded();
-  const SwapStore::Extent kept = *store->extent(1);
+  const SwapStore::Extent kept = store->extents(1)[0];
   write_block(*store, 0, 50);
   store->commit({2, ""});
   store->release_superseded();
   write_block(*store, 0, 51);
   store->commit({3, ""});
-  EXPECT_EQ(store->extent(1)->offset, kept.offset);
-  EXPECT_EQ(store->extent(1)->generation, 1u);
-  EXPECT_EQ(store->extent(0)->generation, 3u);
+  EXPECT_EQ(store->extents(1)[0].offset, kept.offset);
+  EXPECT_EQ(store->extents(1)[0].generation, 1u);
+  EXPECT_EQ(store->extents(0)[0].generation, 3u);
   EXPECT_TRUE(block_holds(*store, 0, 51));
   EXPECT_TRUE(block_holds(*store, 1, seed_of(1, 1)));
 }
@@ -126,7 +126,7 @@ TEST_P(SwapStoreTest, a_flipped_bit_in_an_extent_is_an_error_naming_block_path_a
   for (const Bytes position : {Bytes{0}, Bytes{6000}, Bytes{12288}}) {
     const auto store = create({4096, 12289});
     commit_step(*store, 1);
-    const SwapStore::Extent extent = *store->extent(1);
+    const SwapStore::Extent extent = store->extents(1)[0];
     flip_bit(extent.path, extent.offset + position);
     const std::string message = message_of<CorruptData>([&] { block_holds(*store, 1, 0); });
     EXPECT_THAT(message, HasSubstr("block1"));
@@ -140,7 +140,7 @@ TEST_P(SwapStoreTest, a_flipped_bit_in_an_extent_is_an_error_naming_block_path_a
 TEST_P(SwapStoreTest, bytes_that_failed_their_check_are_not_handed_out_by_forgetting_to_wait) {
   const auto store = create({4096});
   commit_step(*store, 1);
-  flip_bit(store->extent(0)->path, store->extent(0)->offset);
+  flip_bit(store->extents(0)[0].path, store->extents(0)[0].offset);
   Buffer buffer(4096);
   SwapTicket ticket = store->read(0, buffer.lease());
   EXPECT_THROW((void)ticket.take(), CorruptData);
@@ -180,7 +180,7 @@ TEST_P(SwapStoreTest, a_block_of_no_bytes_does_no_io_and_counts_its_generations)
   store->release_superseded();
   commit_step(*store, 2);
   EXPECT_EQ(engine().counters().written_bytes, written);
-  EXPECT_EQ(store->extent(0)->generation, 2u);
+  EXPECT_EQ(store->extents(0)[0].generation, 2u);
   EXPECT_TRUE(holds_step(*store, 2));
 }
 

@@ -1,5 +1,6 @@
-// Watches and fails the system calls that change files: the test program defines pwrite, fdatasync, fsync,
-// ftruncate, fallocate, rename and unlink itself (syscall_hook_test.cpp) and passes them on to the C library.
+// Watches and fails the system calls that change files: the test program defines open, pwrite, fdatasync,
+// fsync, ftruncate, fallocate, rename, unlink, mkdir and rmdir itself (syscall_hook_test.cpp) and passes them
+// on to the C library.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,17 @@
 
 namespace headrace::testing {
 
-enum class FileCall : std::uint8_t { write, sync, truncate, reserve, rename, remove };
+enum class FileCall : std::uint8_t {
+  write,
+  sync,
+  truncate,  // also an open that empties a file
+  reserve,
+  rename,
+  remove,
+  create,  // an open that makes a file
+  make_folder,
+  remove_folder,
+};
 
 struct FileEvent {
   FileCall call = FileCall::write;

@@ -3,10 +3,12 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdarg>
 #include <memory>
 #include <mutex>
 
@@ -50,6 +52,15 @@ auto pass_or_fail(FileEvent event, const Call& call) -> decltype(call()) {
   return -1;
 }
 
+// What an open does to files: it makes one, empties one, or neither.
+int ask_for_open(const char* path, int flags) {
+  if ((flags & (O_CREAT | O_TRUNC)) == 0 || !watching()) return 0;
+  struct stat status {};
+  const bool exists = ::stat(path, &status) == 0;
+  if (!exists) return (flags & O_CREAT) != 0 ? ask({FileCall::create, path, 0, {}, {}}) : 0;
+  return (flags & O_TRUNC) != 0 ? ask({FileCall::truncate, path, 0, {}, {}}) : 0;
+}
+
 std::vector<std::byte> copy_of(const void* data, std::size_t bytes) {
   const auto* first = static_cast<const std::byte*>(data);
   return {first, first + bytes};
@@ -82,6 +93,18 @@ using headrace::testing::FileCall;
 using headrace::testing::FileEvent;
 
 extern "C" {
+
+int open(const char* path, int flags, ...) {
+  static const auto real = headrace::testing::next<int (*)(const char*, int, ...)>("open");
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
+  const int code = headrace::testing::ask_for_open(path, flags);
+  if (code == 0) return real(path, flags, mode);
+  errno = code;
+  return -1;
+}
 
 ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
   static const auto real = headrace::testing::next<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
@@ -130,6 +153,19 @@ int unlink(const char* path) noexcept {
   return headrace::testing::pass_or_fail({FileCall::remove, path, 0, {}, {}}, [&] { return real(path); });
 }
 
+int mkdir(const char* path, mode_t mode) noexcept {
+  static const auto real = headrace::testing::next<int (*)(const char*, mode_t)>("mkdir");
+  if (::access(path, F_OK) == 0) return real(path, mode);
+  return headrace::testing::pass_or_fail({FileCall::make_folder, path, 0, {}, {}},
+                                         [&] { return real(path, mode); });
+}
+
+int rmdir(const char* path) noexcept {
+  static const auto real = headrace::testing::next<int (*)(const char*)>("rmdir");
+  return headrace::testing::pass_or_fail({FileCall::remove_folder, path, 0, {}, {}},
+                                         [&] { return real(path); });
+}
+
 }  // extern "C"
 
 namespace headrace::testing {
@@ -138,7 +174,7 @@ namespace {
 TEST(SyscallHook, sees_every_change_of_a_store_in_order_and_passes_it_on) {
   const TemporaryFolder folder;
   const auto engine = make_thread_engine({});
-  const SwapStoreOptions options{folder.path("s"), Durability::step, "{}"};
+  const SwapStoreOptions options{{folder.path("s")}, Durability::step, "{}"};
   std::vector<std::string> seen;
   {
     const SyscallHook hook(folder.path(), [&](const FileEvent& event) {

@@ -62,7 +62,7 @@ TEST(Config, deepspeed_keys_set_what_they_name) {
   EXPECT_EQ(options.engine.stage, 3);
   EXPECT_EQ(options.engine.optimizer_tier, Tier::nvme);
   EXPECT_EQ(options.engine.parameter_tier, Tier::host);
-  EXPECT_EQ(options.engine.swap_directory, "/swap/rank-00000");
+  EXPECT_EQ(options.engine.swap_directories, (std::vector<std::string>{"/swap/rank-00000"}));
   EXPECT_EQ(options.engine.swap_buffers, 5u);
   EXPECT_EQ(options.engine.bucket_bytes, 4096u * 2);
   EXPECT_EQ(options.engine.swap_block_bytes, 8192u * 12);

@@ -42,6 +42,17 @@ TEST(CutIntoBlocks, leaves_the_remainder_to_the_last_block) {
   EXPECT_TRUE(cut_into_blocks({4096, 0}, 4096).empty());
 }
 
+// FIELD-CASES A17
+TEST(CutIntoBlocks, puts_a_thousand_small_parameters_into_the_blocks_of_the_large_ones) {
+  std::vector<std::int64_t> sizes(1000, 16);  // 64 bytes each
+  sizes.insert(sizes.end(), 3, (8 << 20) / 4);
+  const UnitLayout layout = make_unit_layout(unit_of(sizes));
+  const std::uint64_t block_numel = 1 << 18;
+  const std::vector<Range> blocks = cut_into_blocks({0, layout.numel}, block_numel);
+  EXPECT_EQ(blocks.size(), (layout.numel + block_numel - 1) / block_numel);
+  for (std::size_t b = 0; b + 1 < blocks.size(); ++b) EXPECT_EQ(blocks[b].numel, block_numel);
+}
+
 TEST(GroupRuns, join_neighbours_of_one_group_across_gaps_and_split_at_borders_of_groups) {
   const UnitLayout layout = make_unit_layout(unit_of({10, 20, 5}));  // decay at 0, not at 64, decay at 128
   const auto runs = group_runs(layout, {0, layout.numel});

@@ -26,9 +26,8 @@ int available_cpus(const CpuLimits& limits);
 // This rank's fair share of them, at least 1.
 int threads_per_rank(const CpuLimits& limits);
 
-// The tightest quota on the way from this process's cgroup to the root, version 1 or 2. `root` stands before
-// /proc and the mount points; it is empty outside tests.
-std::optional<double> cgroup_cpu_quota(const std::string& root = "");
+// "Intel(R) Xeon(R) ..."; "unknown" where /proc/cpuinfo does not say. `root` stands before /proc in tests.
+std::string cpu_model(const std::string& root = "");
 
 // Ranks that the launcher (mpirun, torchrun, srun) started on this host; 1 without a launcher.
 int local_ranks(const Environment& environment);

@@ -1,0 +1,22 @@
+#include "aio/io_path.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+namespace headrace::aio {
+
+std::int64_t IoPath::admit(const Request& request) const {
+  const Bytes bytes = request.piece.bytes;
+  return hook_ ? hook_(request.operation->direction, request.offset(), bytes)
+               : static_cast<std::int64_t>(bytes);
+}
+
+void IoPath::complete(const Request& request, std::int64_t result) {
+  if (result == -EAGAIN)
+    std::this_thread::sleep_for(std::chrono::microseconds(100) * std::min(request.piece.again + 1, 10u));
+  if (queue_.complete(request, result)) request.operation->ended();
+}
+
+}  // namespace headrace::aio

@@ -1,0 +1,69 @@
+// One submitted transfer and its outcome, shared by its ticket and by the operations that carry out its parts.
+//
+// The lease stays with the ticket: the last operation may be dropped after the ticket has gone, when the pool
+// of the buffer may have gone too. Nothing touches the buffer once finished() is true.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "headrace/io_engine.h"
+
+namespace headrace::aio {
+
+class Job {
+ public:
+  static constexpr std::size_t max_parts = 3;  // head, middle, tail
+  using AtEnd = std::function<void(const Job&)>;
+
+  // `at_end` is called once, with the result and before the job is finished, on the thread that ends its last part.
+  Job(IoDirection direction, IoFile::Id file, std::uint64_t offset, Bytes bytes, AtEnd at_end);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // All parts, in the order of the file, before any of them ends.
+  std::size_t add_part(Bytes bytes);
+  // Of the part's bytes, those known to be good from its start, and an errno value. Any thread.
+  void end_part(std::size_t part, IoResult result);
+  // A job of zero bytes has no part.
+  void end_empty() { finish(); }
+
+  bool finished() const { return signal_.load(std::memory_order_acquire) == done; }
+  const IoResult& result() const { return result_; }  // when finished, and for `at_end`
+  IoDirection direction() const { return direction_; }
+  IoFile::Id file() const { return file_; }
+  std::uint64_t end_offset() const { return offset_ + bytes_; }
+
+  // Sleeps until the job is finished or call() asks its waiter for help. One waiter.
+  void sleep();
+  // False when the job is finished already. Any thread.
+  bool call();
+
+  std::uint32_t requests_in_flight = 0;    // under the lock of the path
+  std::optional<std::size_t> write_index;  // in the engine's list of writes, under its lock
+
+ private:
+  enum Signal : std::uint32_t { pending, done, called };
+  struct Part {
+    Bytes bytes = 0;
+    IoResult result;
+  };
+  IoResult summed_up() const;
+  void finish();
+
+  const IoDirection direction_;
+  const IoFile::Id file_;
+  const std::uint64_t offset_;
+  const Bytes bytes_;
+  const AtEnd at_end_;
+  std::array<Part, max_parts> parts_;
+  std::size_t part_count_ = 0;
+  std::atomic<std::size_t> ended_parts_{0};
+  IoResult result_;
+  std::atomic<std::uint32_t> signal_{pending};
+};
+
+}  // namespace headrace::aio

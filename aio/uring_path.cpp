@@ -1,0 +1,325 @@
+#include "aio/uring_path.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "aio/engine_thread.h"
+#include "aio/file_links.h"
+#include "headrace/log.h"
+
+namespace headrace::aio {
+namespace {
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+// Before the kernel pins the pages under the ring's lock.
+void touch_pages([[maybe_unused]] std::span<std::byte> memory) {
+#ifdef MADV_POPULATE_WRITE
+  constexpr std::uintptr_t page = 4096;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data()) / page * page;
+  const auto end = round_up(reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size(), page);
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);  // registration tells of failure
+#endif
+}
+
+void warn_of_refused_memory(int code, Bytes bytes) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  const std::string remedy =
+      code == ENOMEM
+          ? fmt::format("the limit of locked memory is {}. Raise it (ulimit -l, or LimitMEMLOCK= of the service)",
+                        limit.rlim_cur == RLIM_INFINITY ? "not reached" : format_bytes(limit.rlim_cur))
+          : std::string("this memory cannot be locked");
+  warn_once("registration refused",
+            fmt::format("io_uring was refused {} of locked memory for its buffers ({}): {}. Until then each "
+                        "request looks its pages up, which takes some CPU time.",
+                        format_bytes(bytes), std::strerror(code), remedy));
+}
+
+}  // namespace
+
+// The file's place in the ring's table.
+class UringPath::FileLink final : public IoFile::Links::Link {
+ public:
+  FileLink(std::weak_ptr<UringPath> path, std::uint32_t place) : path_(std::move(path)), place_(place) {}
+  FileLink(const FileLink&) = delete;
+  FileLink& operator=(const FileLink&) = delete;
+  ~FileLink() override {
+    if (::getpid() != owner_) return;  // the ring is the parent's
+    if (const auto path = path_.lock()) path->release_file(place_);
+  }
+  bool stale() const override { return path_.expired(); }
+  int place() const { return static_cast<int>(place_); }
+
+ private:
+  const std::weak_ptr<UringPath> path_;
+  const std::uint32_t place_;
+  const pid_t owner_ = ::getpid();
+};
+
+UringPath::UringPath(const Uring::Options& options, const RequestHook& hook)
+    : IoPath(hook), id_(next_id()), ring_(options), slots_(options.entries) {
+  for (std::uint32_t slot = options.entries; slot > 0; --slot) free_slots_.push_back(slot - 1);
+  if (ring_.has_file_table())
+    for (std::uint32_t place = Uring::file_places; place > 0; --place) free_files_.push_back(place - 1);
+}
+
+UringPath::~UringPath() {
+  if (!pump_.joinable()) return;
+  {
+    const Lock lock(mutex_);
+    stopping_ = true;
+  }
+  pump_needed_.notify_one();
+  pump_.join();
+}
+
+void UringPath::add(std::shared_ptr<Operation> operation) {
+  queue_.add(std::move(operation));
+  Lock lock(mutex_);
+  Outcomes at_once;
+  do {
+    settle(lock, at_once);
+    issue_ready(at_once);
+  } while (!at_once.empty());
+  if (!driven_) pass_on();
+}
+
+void UringPath::wait(Job& job) {
+  Lock lock(mutex_);
+  while (!job.finished()) {
+    if (!driven_ && in_flight()) {
+      drive(lock, &job);
+      continue;
+    }
+    sleepers_.push_back(&job);
+    lock.unlock();
+    job.sleep();
+    lock.lock();
+    std::erase(sleepers_, &job);
+  }
+  if (!driven_) pass_on();
+}
+
+void UringPath::poll() {
+  Lock lock(mutex_);
+  if (driven_) return;
+  driven_ = true;
+  advance(lock);
+  driven_ = false;
+  pass_on();
+}
+
+// Until `own` has ended (without one: until nothing is queued), or nothing is in flight.
+void UringPath::drive(Lock& lock, const Job* own) {
+  driven_ = true;
+  while (true) {
+    advance(lock);
+    const bool enough = own != nullptr ? own->finished() : queue_.empty();
+    if (enough || !in_flight()) break;
+    await_events(lock, events_to_await(own));
+  }
+  driven_ = false;
+  pass_on();
+}
+
+// All that can be done without waiting.
+void UringPath::advance(Lock& lock) {
+  Outcomes outcomes;
+  do {
+    settle(lock, outcomes);
+    reap(outcomes);
+    issue_ready(outcomes);
+  } while (!outcomes.empty());
+}
+
+void UringPath::reap(Outcomes& ended) {
+  ring_.reap([&](std::uint64_t index, std::int32_t result) {
+    Slot& slot = slots_[index];
+    --slot.request.operation->job->requests_in_flight;
+    if (slot.fixed_memory && result > 0) registered_bytes_ += static_cast<Bytes>(result);
+    const bool bounced = slot.request.operation->bounced;
+    if (!bounced) free_slots_.push_back(static_cast<std::uint32_t>(index));
+    ended.push_back({std::move(slot.request), result, bounced ? index : no_slot});
+  });
+}
+
+// Copies and reports; what that starts may come back here by way of add().
+void UringPath::settle(Lock& lock, Outcomes& outcomes) {
+  if (outcomes.empty()) return;
+  lock.unlock();
+  for (const Outcome& outcome : outcomes) {
+    const Request& request = outcome.request;
+    if (outcome.slot != no_slot && request.operation->direction == IoDirection::read && outcome.result > 0)
+      std::memcpy(request.address(), slots_[outcome.slot].bounce.get(), static_cast<std::size_t>(outcome.result));
+    complete(request, outcome.result);
+  }
+  lock.lock();
+  for (const Outcome& outcome : outcomes)
+    if (outcome.slot != no_slot) free_slots_.push_back(static_cast<std::uint32_t>(outcome.slot));
+  outcomes.clear();
+}
+
+void UringPath::issue_ready(Outcomes& at_once) {
+  while (!free_slots_.empty()) {
+    auto request = queue_.try_next();
+    if (!request) break;
+    const std::int64_t admitted = admit(*request);
+    if (admitted > 0)
+      issue(std::move(*request), static_cast<Bytes>(admitted));
+    else
+      at_once.push_back({std::move(*request), admitted});
+  }
+  if (ring_.unsubmitted()) ring_.submit();
+}
+
+void UringPath::issue(Request request, Bytes bytes) {
+  const std::uint32_t index = free_slots_.back();
+  free_slots_.pop_back();
+  Slot& slot = slots_[index];
+  slot.request = std::move(request);
+  ++slot.request.operation->job->requests_in_flight;
+  io_uring_sqe* sqe = ring_.next_sqe();
+  prepare(sqe, slot, bytes);
+  io_uring_sqe_set_data64(sqe, index);
+}
+
+void UringPath::prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes) {
+  const Operation& operation = *slot.request.operation;
+  const bool read = operation.direction == IoDirection::read;
+  const auto length = static_cast<unsigned>(bytes);
+  const std::uint64_t offset = slot.request.offset();
+  std::byte* address = slot.request.address();
+  if (operation.bounced) {
+    if (!slot.bounce) slot.bounce = allocate_aligned(bounce_bytes, 4096);
+    if (!read) std::memcpy(slot.bounce.get(), address, bytes);
+    address = slot.bounce.get();
+  }
+  const auto place = operation.bounced ? std::nullopt : memory_.find(address, bytes);
+  slot.fixed_memory = place.has_value();
+  const bool fixed_file = operation.fixed_file >= 0;
+  const int file = fixed_file ? operation.fixed_file : operation.fd;
+  if (place && read)
+    io_uring_prep_read_fixed(sqe, file, address, length, offset, static_cast<int>(*place));
+  else if (place)
+    io_uring_prep_write_fixed(sqe, file, address, length, offset, static_cast<int>(*place));
+  else if (read)
+    io_uring_prep_read(sqe, file, address, length, offset);
+  else
+    io_uring_prep_write(sqe, file, address, length, offset);
+  if (fixed_file) sqe->flags |= IOSQE_FIXED_FILE;
+  if (slot.request.piece.again > 0)
+    sqe->flags |= IOSQE_ASYNC;  // a worker of the kernel may block where we may not
+}
+
+// A transfer is not whole before each of its requests has ended: as many completions as that can be slept
+// through, when nobody else needs one of them sooner.
+std::uint32_t UringPath::events_to_await(const Job* own) const {
+  if (own == nullptr || !sleepers_.empty() || !queue_.empty()) return 1;
+  const auto half = static_cast<std::uint32_t>(slots_.size() / 2);
+  return std::max(std::min(own->requests_in_flight, half), 1u);
+}
+
+void UringPath::await_events(Lock& lock, std::uint32_t count) {
+  const bool refused = ring_.unsubmitted();  // the kernel was short of memory
+  lock.unlock();
+  if (refused)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  else
+    ring_.wait_events(count);
+  lock.lock();
+}
+
+// Nobody drives: who is to, of those who need it?
+void UringPath::pass_on() {
+  while (!sleepers_.empty() && in_flight()) {
+    Job* next = sleepers_.front();
+    sleepers_.pop_front();
+    if (next->call()) return;
+  }
+  if (!queue_.empty()) wake_pump();
+}
+
+void UringPath::wake_pump() {
+  if (!pump_.joinable()) pump_ = start_engine_thread([this] { pump(); });
+  pump_needed_.notify_one();
+}
+
+void UringPath::pump() {
+  Lock lock(mutex_);
+  while (!stopping_) {
+    if (!driven_ && !queue_.empty() && in_flight())
+      drive(lock, nullptr);
+    else
+      pump_needed_.wait(lock);
+  }
+}
+
+// A file beyond the table's places is named by its descriptor.
+int UringPath::fix_file(const IoFile& file) {
+  if (file.links() == nullptr) return -1;
+  const auto link = file.links()->find_or_make(id_, [&]() -> std::shared_ptr<IoFile::Links::Link> {
+    const auto place = take_file_place();
+    if (!place) return nullptr;
+    auto made = std::make_shared<FileLink>(weak_from_this(), *place);  // gives the place back
+    return ring_.set_file(*place, file.fd()) == 0 ? made : nullptr;
+  });
+  return link ? static_cast<const FileLink&>(*link).place() : -1;
+}
+
+std::optional<std::uint32_t> UringPath::take_file_place() {
+  const Lock lock(mutex_);
+  if (free_files_.empty()) return std::nullopt;
+  const std::uint32_t place = free_files_.back();
+  free_files_.pop_back();
+  return place;
+}
+
+void UringPath::release_file(std::uint32_t place) {
+  (void)ring_.set_file(place, -1);
+  const Lock lock(mutex_);
+  free_files_.push_back(place);
+}
+
+void UringPath::add_region(RegionId region, std::span<std::byte> memory) {
+  if (!ring_.has_buffer_table()) return;
+  std::vector<MemoryTable::Piece> pieces;
+  {
+    const Lock lock(mutex_);
+    pieces = memory_.take(memory);
+  }
+  for (const MemoryTable::Piece& piece : pieces) {
+    touch_pages(piece.memory);
+    const int code = ring_.set_buffer(piece.place, piece.memory);
+    if (code != 0) warn_of_refused_memory(code, memory.size());
+    const Lock lock(mutex_);
+    if (code == 0)
+      memory_.publish(region, piece);
+    else
+      memory_.give_back(piece.place);
+  }
+}
+
+void UringPath::remove_region(RegionId region) {
+  std::vector<std::uint32_t> places;
+  {
+    const Lock lock(mutex_);
+    places = memory_.withdraw(region);
+  }
+  for (const std::uint32_t place : places) {
+    (void)ring_.set_buffer(place, {});
+    const Lock lock(mutex_);
+    memory_.give_back(place);
+  }
+}
+
+}  // namespace headrace::aio

@@ -1,0 +1,98 @@
+// One ring for the files of one device, driven by whoever waits.
+//
+// [Note: who drives] No thread stands between a caller and the kernel: submit puts requests on the ring, and a
+// thread that waits for its transfer sleeps in the kernel until completions arrive, takes all of them, whoever
+// they belong to, and issues what was queued. One thread drives at a time; the others sleep until their
+// transfer has ended or the driver, leaving, calls one of them to follow it. So a transfer costs the system
+// calls that the kernel needs and no switch between threads. Only while more requests are queued than the
+// depth allows and nobody waits does a thread of the engine drive (it is started when that happens first).
+//
+// Any thread may submit, so the ring is neither SINGLE_ISSUER nor DEFER_TASKRUN, and not COOP_TASKRUN either:
+// with that, completions would keep until a thread that submitted and now computes enters the kernel.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "aio/aligned_memory.h"
+#include "aio/io_path.h"
+#include "aio/memory_table.h"
+#include "aio/uring.h"
+
+namespace headrace::aio {
+
+class UringPath final : public IoPath, public std::enable_shared_from_this<UringPath> {
+ public:
+  UringPath(const Uring::Options& options, const RequestHook& hook);
+  ~UringPath() override;
+
+  void add(std::shared_ptr<Operation> operation) override;
+  void wait(Job& job) override;
+  void poll() override;
+  int fix_file(const IoFile& file) override;
+  void add_region(RegionId region, std::span<std::byte> memory) override;
+  void remove_region(RegionId region) override;
+  Bytes registered_bytes() const override { return registered_bytes_.load(); }
+
+ private:
+  class FileLink;
+  using Lock = std::unique_lock<std::mutex>;
+  static constexpr std::uint64_t no_slot = ~std::uint64_t{0};
+
+  struct Slot {
+    Request request;
+    AlignedMemory bounce;  // made when first needed
+    bool fixed_memory = false;
+  };
+  // A request that has ended, to be reported with the lock released.
+  struct Outcome {
+    Request request;
+    std::int64_t result = 0;
+    std::uint64_t slot = no_slot;  // still taken, for its bounce memory
+  };
+  using Outcomes = std::vector<Outcome>;
+
+  // All under the lock.
+  bool in_flight() const { return free_slots_.size() < slots_.size(); }
+  void issue_ready(Outcomes& at_once);
+  void issue(Request request, Bytes bytes);
+  void prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes);
+  void reap(Outcomes& ended);
+  std::uint32_t events_to_await(const Job* own) const;
+  void pass_on();
+  void wake_pump();
+
+  // These release the lock meanwhile.
+  void drive(Lock& lock, const Job* own);
+  void advance(Lock& lock);
+  void settle(Lock& lock, Outcomes& outcomes);
+  void await_events(Lock& lock, std::uint32_t count);
+  void pump();
+
+  std::optional<std::uint32_t> take_file_place();
+  void release_file(std::uint32_t place);
+
+  const std::uint64_t id_;  // no other path ever has it
+  std::mutex mutex_;
+  Uring ring_;
+  std::vector<Slot> slots_;  // requests in flight, by user_data
+  std::vector<std::uint32_t> free_slots_;
+  bool driven_ = false;
+  std::deque<Job*> sleepers_;
+  std::vector<std::uint32_t> free_files_;
+  MemoryTable memory_{Uring::buffer_places, Uring::max_buffer_bytes};
+  std::atomic<Bytes> registered_bytes_{0};
+
+  std::condition_variable pump_needed_;
+  bool stopping_ = false;
+  std::thread pump_;
+};
+
+}  // namespace headrace::aio

@@ -1,0 +1,22 @@
+// What the cgroups of this process, version 1 or 2, let it have. `root` stands before /proc and the mount
+// points; it is empty outside tests.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "headrace/bytes.h"
+
+namespace headrace {
+
+// CPU time per wall-clock time: the tightest quota on the way from this process's cgroup to the root.
+std::optional<double> cgroup_cpu_quota(const std::string& root = "");
+
+struct CgroupMemory {
+  Bytes limit = 0, used = 0;
+  Bytes left() const { return limit > used ? limit - used : 0; }
+};
+// The level on that way that leaves the least memory; empty without a limit.
+std::optional<CgroupMemory> cgroup_memory(const std::string& root = "");
+
+}  // namespace headrace

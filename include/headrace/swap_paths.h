@@ -1,0 +1,75 @@
+// The folders that a swap store is spread over: who owns them, what is in them, what of it is lost, and how
+// fast they are.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headrace/bytes.h"
+#include "headrace/io_engine.h"
+
+namespace headrace {
+
+enum class Durability : std::uint8_t { step, none };
+
+struct SwapBlock {
+  std::string name;  // stable across runs; never an address
+  Bytes bytes = 0;
+};
+
+struct SwapCommit {
+  std::uint64_t step = 0;
+  std::string metadata;  // what the engine needs to continue, opaque here (JSON)
+};
+
+// Who holds a store's lock, as far as can be told without touching it.
+struct SwapOwner {
+  // none: closed cleanly, or never opened; unknown: of another machine or container.
+  enum class State : std::uint8_t { none, alive, dead, unknown };
+  State state = State::none;
+  std::uint64_t pid = 0;
+  std::string host;
+};
+
+// One folder of a store.
+struct SwapPath {
+  // stale: the store went on without it. Only a good one is used; the others are repaired.
+  enum class State : std::uint8_t { good, missing, damaged, stale, foreign };
+  std::string directory;
+  State state = State::good;
+  std::string problem;      // in words; empty when good
+  Bytes extents_bytes = 0;  // of its extents.bin, all generations
+  SwapOwner owner;
+};
+
+// What a store holds, read from its small files only.
+struct SwapDescription {
+  Durability durability = Durability::step;
+  std::string layout;
+  std::vector<SwapBlock> blocks;
+  Bytes extent_alignment = 0;
+  Bytes extents_bytes = 0;          // of all paths and generations
+  std::vector<SwapCommit> commits;  // as SwapStore::commits()
+  SwapOwner owner;                  // the live one, if any path has one
+  std::uint32_t parity = 0;
+  std::vector<SwapPath> paths;
+};
+
+// What SwapStore::repair did on one path.
+struct SwapRepairedPath {
+  std::string directory;
+  std::uint64_t pieces_checked = 0, pieces_rebuilt = 0;
+  Bytes bytes_rebuilt = 0;
+  bool rejoined = false;  // it was lost to the store and is part of it again
+};
+struct SwapRepair {
+  std::vector<SwapRepairedPath> paths;
+  std::vector<std::string> problems;  // what parity could not rebuild
+};
+
+// Bytes per second of each folder's file system for block I/O, half reads, half writes: a short direct probe
+// (at most half a second and 64 MiB a folder, deleted at once). 0 where it cannot be measured.
+std::vector<double> measure_path_rates(const std::vector<std::string>& directories, IoEngine& engine);
+
+}  // namespace headrace

@@ -1,0 +1,284 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "headrace/errors.h"
+#include "headrace/log.h"
+#include "headrace/nvme_bench.h"
+#include "src/cli/bench_flags.h"
+#include "src/cli/bench_nvme_output.h"
+#include "src/cli/interrupt.h"
+
+namespace headrace::cli {
+namespace {
+
+constexpr Bytes largest_block = Bytes{1} << 30;
+constexpr std::uint32_t largest_depth = 1024;
+constexpr double least_seconds = 1, most_seconds = 86400;
+
+using Values = std::vector<std::string>;
+
+struct NvmeFlags {
+  Values paths, operations, accesses, blocks, depths, read_share, file_size, seconds, sustained, io,
+      host_memory;
+  bool require_io_uring = false, check_every_byte = false, json = false, quiet = false;
+};
+
+std::vector<std::string> words_of(const std::string& flag, const Values& given) {
+  const std::string& text = only_value(flag, given);
+  std::vector<std::string> words;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find(',', start), text.size());
+    words.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return words;
+}
+
+template <class Value>
+void sort_unique(std::vector<Value>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+std::vector<Bytes> blocks_of(const Values& given) {
+  if (given.empty()) return default_nvme_blocks();
+  std::vector<Bytes> blocks;
+  for (const std::string& word : words_of("--block", given)) {
+    blocks.push_back(parse_bytes(word, "--block"));
+    if (blocks.back() == 0 || blocks.back() % nvme_block_quantum != 0 || blocks.back() > largest_block)
+      throw UsageError(fmt::format("--block: \"{}\" is not a multiple of {} up to {}.", shortened(word),
+                                   size_text(nvme_block_quantum), size_text(largest_block)));
+  }
+  sort_unique(blocks);
+  return blocks;
+}
+
+std::vector<std::uint32_t> depths_of(const Values& given) {
+  if (given.empty()) return default_nvme_depths();
+  std::vector<std::uint32_t> depths;
+  for (const std::string& word : words_of("--depth", given)) {
+    std::uint32_t depth = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), depth);
+    if (error != std::errc{} || end != word.data() + word.size() || depth == 0 || depth > largest_depth)
+      throw UsageError(
+          fmt::format("--depth: \"{}\" is not a whole number from 1 to {}.", shortened(word), largest_depth));
+    depths.push_back(depth);
+  }
+  sort_unique(depths);
+  return depths;
+}
+
+// `known` in the order of their enum.
+template <class Enum, std::size_t count>
+std::vector<Enum> names_of(const std::string& flag, const Values& given,
+                           const std::array<std::string_view, count>& known) {
+  std::vector<Enum> values;
+  for (const std::string& word : words_of(flag, given)) {
+    const auto found = std::find(known.begin(), known.end(), word);
+    if (found == known.end()) {
+      const std::string nearest = nearest_name(word, known);
+      throw UsageError(fmt::format("{}: \"{}\" is not one of {}.{}", flag, shortened(word),
+                                   fmt::join(known, ", "),
+                                   nearest.empty() ? "" : fmt::format(" Did you mean {}?", nearest)));
+    }
+    values.push_back(static_cast<Enum>(found - known.begin()));
+  }
+  sort_unique(values);
+  return values;
+}
+
+std::vector<std::string> paths_of(const Values& given) {
+  if (given.empty())
+    throw UsageError("--path is required: a folder on the drive to measure; several for several drives.");
+  for (const std::string& path : given) (void)only_value("--path", {path});
+  return given;
+}
+
+NvmeBenchOptions options_of(const NvmeFlags& flags) {
+  NvmeBenchOptions options{.paths = paths_of(flags.paths),
+                           .blocks = blocks_of(flags.blocks),
+                           .depths = depths_of(flags.depths),
+                           .check_every_byte = flags.check_every_byte};
+  if (!flags.operations.empty())
+    options.operations = names_of<NvmeOperation>("--operation", flags.operations,
+                                                 std::array<std::string_view, 3>{"read", "write", "mixed"});
+  if (!flags.accesses.empty())
+    options.accesses = names_of<NvmeAccess>("--access", flags.accesses,
+                                            std::array<std::string_view, 2>{"sequential", "random"});
+  if (!flags.read_share.empty())
+    options.read_share =
+        parse_seconds(only_value("--read-share", flags.read_share), "--read-share", 0.01, 0.99);
+  if (!flags.file_size.empty()) {
+    options.file_bytes = parse_bytes(only_value("--file-size", flags.file_size), "--file-size");
+    if (options.file_bytes == 0) throw UsageError("--file-size: a file of 0 bytes gives nothing to measure.");
+  }
+  if (!flags.seconds.empty())
+    options.seconds =
+        parse_seconds(only_value("--seconds", flags.seconds), "--seconds", least_seconds, most_seconds);
+  if (!flags.sustained.empty())
+    options.sustained_seconds =
+        parse_seconds(only_value("--sustained", flags.sustained), "--sustained", least_seconds, most_seconds);
+  if (!flags.sustained.empty() &&
+      (!flags.seconds.empty() || !flags.operations.empty() || !flags.accesses.empty()))
+    throw UsageError(
+        "--sustained writes for its own time, in file order, and no table is measured: leave --seconds, "
+        "--operation "
+        "and --access out.");
+  return options;
+}
+
+Bytes memory_of(const NvmeBenchOptions& options) {
+  return nvme_bench_memory(options.blocks.back(), options.depths.back(), options.paths.size());
+}
+
+template <class Value>
+bool drop_last(std::vector<Value>& values) {
+  if (values.size() < 2) return false;
+  values.pop_back();
+  return true;
+}
+
+// The shorter lists that fit, as flags.
+std::vector<std::string> what_fits(const NvmeBenchOptions& options, Bytes limit) {
+  std::vector<std::string> changes;
+  NvmeBenchOptions fewer = options;
+  while (memory_of(fewer) > limit && drop_last(fewer.blocks)) {
+  }
+  if (memory_of(fewer) <= limit) {
+    std::vector<std::string> texts;
+    for (const Bytes block : fewer.blocks) texts.push_back(size_text(block));
+    changes.push_back(fmt::format("--block {}", fmt::join(texts, ",")));
+  }
+  fewer = options;
+  while (memory_of(fewer) > limit && drop_last(fewer.depths)) {
+  }
+  if (memory_of(fewer) <= limit) changes.push_back(fmt::format("--depth {}", fmt::join(fewer.depths, ",")));
+  return changes;
+}
+
+Bytes require_memory(const NvmeFlags& flags, const NvmeBenchOptions& options) {
+  const Bytes need = memory_of(options), available = available_host_memory();
+  Bytes limit = available;
+  if (!flags.host_memory.empty()) {
+    limit = parse_bytes(only_value("--host-memory", flags.host_memory), "--host-memory");
+    if (limit == 0)
+      throw UsageError("--host-memory: a limit of 0 bytes leaves no memory. Leave it out for no limit.");
+  }
+  if (need <= std::min(limit, available)) return need;
+  std::vector<std::string> changes = what_fits(options, std::min(limit, available));
+  if (limit < need && need <= available)
+    changes.push_back(fmt::format("--host-memory {}", size_text(round_up(need, Bytes{1} << 20))));
+  throw DoesNotFit(fmt::format(
+      "the benchmark does not fit: {} blocks of {} in flight{} need {} of host memory ({} {}).{}",
+      options.depths.back(), size_text(options.blocks.back()),
+      options.paths.size() > 1 ? fmt::format(" on each of {} paths", options.paths.size()) : "",
+      format_bytes(need), limit < available ? "limit" : "available", format_bytes(std::min(limit, available)),
+      changes.empty() ? " Give smaller --block or --depth."
+                      : fmt::format(" It fits with {}.", fmt::join(changes, ", or with "))));
+}
+
+std::unique_ptr<IoEngine> engine_of(const NvmeFlags& flags, const NvmeBenchOptions& options) {
+  enum class Kind : std::uint8_t { automatic, io_uring, threads };
+  Kind kind = Kind::automatic;
+  if (!flags.io.empty()) {
+    const auto kinds = names_of<Kind>("--io", {only_value("--io", flags.io)},
+                                      std::array<std::string_view, 3>{"auto", "io_uring", "threads"});
+    kind = kinds.front();
+  }
+  if (flags.require_io_uring && kind == Kind::threads)
+    throw UsageError("--require-io-uring and --io threads exclude each other: keep one of them.");
+  IoEngineOptions engine{.require_io_uring = flags.require_io_uring || kind == Kind::io_uring};
+  engine.queue_depth = std::max(engine.queue_depth, options.depths.back());
+  return kind == Kind::threads ? make_thread_engine(engine) : make_io_engine(engine);
+}
+
+template <class Report>
+int finish(const Report& report, bool stopped, bool json) {
+  if (!report.results.empty()) fmt::print("{}", json ? to_json(report).dump(2) + '\n' : to_text(report));
+  return stopped ? Interrupt::exit_status : 0;
+}
+
+int run_nvme(const NvmeFlags& flags) {
+  const LaunchInfo launch = launch_info();
+  if (launch.size > 1)
+    throw UsageError(fmt::format(
+        "bench nvme measures the drives from one process, but {} started {} ranks. Start it alone.",
+        launch.launcher, launch.size));
+  if (flags.quiet) set_log_level(LogLevel::quiet);
+  const NvmeBenchOptions options = options_of(flags);
+  MemoryBudget host("host", require_memory(flags, options));
+  const std::unique_ptr<IoEngine> io = engine_of(flags, options);
+  const Interrupt interrupt;
+  NvmeProgress progress(!flags.quiet);
+  const NvmeControl control{.stop_requested = [&] { return interrupt.requested(); },
+                            .progress = [&](double done, std::string_view now) { progress.show(done, now); },
+                            .say = [&](std::string_view line) { progress.say(line); }};
+  if (options.sustained_seconds > 0) {
+    const NvmeSustainedReport report = bench_nvme_sustained(*io, host, options, control);
+    progress.end();
+    return finish(report, report.run.stopped, flags.json);
+  }
+  const NvmeReport report = bench_nvme(*io, host, options, control);
+  progress.end();
+  return finish(report, report.stopped, flags.json);
+}
+
+void add_flags(CLI::App& command, NvmeFlags& flags) {
+  const auto add = [&](const char* flag, Values& values, const char* meaning, const char* type) {
+    collect_values(command.add_option(flag, values, meaning))->type_name(type);
+  };
+  add("--path", flags.paths, "folder on the drive to measure; repeat it for several drives", "DIR");
+  add("--block", flags.blocks, "block sizes, multiples of 4KiB (default 128KiB,1MiB,8MiB)", "SIZE,SIZE,...");
+  add("--depth", flags.depths, "blocks in flight on each path (default 1,8,32)", "N,N,...");
+  add("--operation", flags.operations, "any of read, write, mixed (default all)", "NAME,...");
+  add("--access", flags.accesses, "sequential, random or both (default both)", "NAME,...");
+  add("--read-share", flags.read_share, "share of reads of mixed cases (default 0.5)", "SHARE");
+  add("--seconds", flags.seconds, "time of the whole benchmark (default 60)", "SECONDS");
+  add("--sustained", flags.sustained,
+      "instead of the table: writes for so long, with the largest block and depth", "SECONDS");
+  add("--file-size", flags.file_size, "file of each path (default 4GiB, or what space and time allow)",
+      "SIZE");
+  add("--host-memory", flags.host_memory, "most that the buffers may take (default what is needed)", "SIZE");
+  add("--io", flags.io, "auto, io_uring or threads (default auto)", "ENGINE");
+  command.add_flag("--require-io-uring", flags.require_io_uring, "fail where io_uring is refused");
+  command.add_flag("--check-every-byte", flags.check_every_byte,
+                   "check each block that is read byte by byte, not one of 16");
+  command.add_flag("--json", flags.json, "print one JSON object");
+  command.add_flag("--quiet", flags.quiet, "no steps and no progress on stderr");
+}
+
+}  // namespace
+
+void add_bench_nvme(CLI::App& bench, int& status) {
+  CLI::App* command = bench.add_subcommand("nvme", "what a drive gives, by operation, block size and depth");
+  const auto flags = std::make_shared<NvmeFlags>();
+  add_flags(*command, *flags);
+  command->footer(
+      "Blocks move between the drive and memory through the engine that trains, by direct I/O, without root. "
+      "The "
+      "file is\n"
+      "written once with noise before anything is timed; what is read is checked. It has no name while in "
+      "use, so its\n"
+      "space is free again however the program ends. A case is marked \"buffered\" where the file system "
+      "refuses "
+      "direct\n"
+      "I/O, and \"cached\" where the bytes came from memory: that is no drive's rate.\n"
+      "Rates are medians over alternating rounds, in GB/s (1e9 bytes); MAD is the median deviation from "
+      "them. "
+      "Latency is\n"
+      "from the submission of a block to its return. CPU s/GB is the process's time, without making and "
+      "checking "
+      "data.\n"
+      "Ctrl-C prints what is measured so far and ends with status 130.\n"
+      "Exit status: 0 done, 1 wrong data or a failed drive, 2 wrong usage, 3 does not fit, 130 stopped.\n\n"
+      "Examples: a table in 30 seconds; then the rate that is left when the drive's fast cache is full\n"
+      "  headrace bench nvme --path /mnt/nvme0 --seconds 30\n"
+      "  headrace bench nvme --path /mnt/nvme0 --path /mnt/nvme1 --sustained 120");
+  command->callback([flags, &status] { status = run_nvme(*flags); });
+}
+
+}  // namespace headrace::cli

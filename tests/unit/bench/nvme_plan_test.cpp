@@ -1,0 +1,200 @@
+#include "src/bench/nvme_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/bench/storage_facts.h"
+
+namespace headrace {
+namespace {
+
+using namespace literals;
+
+TEST(NvmeWorks, are_every_combination_once_with_names_of_their_own) {
+  NvmeBenchOptions options{.paths = {"a"}, .blocks = {128_KiB, 1_MiB}, .depths = {1, 8, 32}};
+  const std::vector<BlockWork> works = nvme_works(options);
+  EXPECT_EQ(works.size(), 3u * 2 * 2 * 3);
+  EXPECT_EQ(text_of(works.front()), "sequential read 128KiB depth 1");
+  EXPECT_EQ(text_of(works.back()), "random mixed 1MiB depth 32");
+  std::vector<std::string> names;
+  for (const BlockWork& work : works) names.push_back(text_of(work));
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::unique(names.begin(), names.end()), names.end());
+}
+
+TEST(FileBytes, are_the_usual_size_where_space_is_plenty_and_a_tenth_of_it_otherwise) {
+  EXPECT_EQ(choose_file_bytes(0, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 1000_GiB}), 4_GiB);
+  EXPECT_EQ(choose_file_bytes(0, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 20_GiB}), 2_GiB);
+  EXPECT_EQ(choose_file_bytes(0, 4_GiB, 100_MiB, 3_MiB, {.free_bytes = 1000_GiB}), 4095_MiB);  // whole blocks
+}
+
+TEST(FileBytes, are_never_less_than_is_needed_nor_nearly_all_that_is_free) {
+  EXPECT_EQ(choose_file_bytes(0, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 200_MiB}), 104_MiB);
+  EXPECT_EQ(choose_file_bytes(0, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 105_MiB}), std::nullopt);
+  EXPECT_EQ(choose_file_bytes(0, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 0}), std::nullopt);
+}
+
+TEST(FileBytes, leave_memory_where_the_file_is_memory) {
+  EXPECT_EQ(choose_file_bytes(0, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 100_GiB, .memory_bytes = 8_GiB}),
+            2_GiB);
+  EXPECT_EQ(choose_file_bytes(0, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 100_GiB, .memory_bytes = 150_MiB}),
+            std::nullopt);
+  EXPECT_EQ(choose_file_bytes(6_GiB, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 100_GiB, .memory_bytes = 8_GiB}),
+            std::nullopt);
+}
+
+TEST(FileBytes, are_as_asked_where_they_fit) {
+  EXPECT_EQ(choose_file_bytes(50_GiB, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 100_GiB}), 50_GiB);
+  EXPECT_EQ(choose_file_bytes(101_MiB, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 100_GiB}), 104_MiB);
+  EXPECT_EQ(choose_file_bytes(90_MiB, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 100_GiB}), std::nullopt);
+  EXPECT_EQ(choose_file_bytes(97_GiB, 4_GiB, 100_MiB, 8_MiB, {.free_bytes = 100_GiB}), std::nullopt);
+}
+
+// The schedule on no clock at all: a sample takes what it is given and what its case costs beside.
+struct Simulated {
+  double used = 0;
+  std::vector<int> rounds{};
+};
+Simulated simulate(double seconds, const std::vector<double>& guessed, const std::vector<double>& real) {
+  Simulated run{.rounds = std::vector<int>(real.size())};
+  SampleSchedule schedule(guessed);
+  std::size_t expected = 0;
+  while (const auto sample = schedule.next(seconds - run.used)) {
+    EXPECT_GE(sample->seconds, least_sample_seconds);
+    if (guessed == real) {
+      EXPECT_EQ(sample->index, expected++ % real.size());  // they alternate
+    }
+    const double took = sample->seconds + real[sample->index];
+    run.used += took;
+    ++run.rounds[sample->index];
+    schedule.took(*sample, took);
+  }
+  return run;
+}
+
+TEST(TimeBudget, is_used_and_kept_when_samples_cost_what_was_expected) {
+  const std::vector<double> fixed(54, 0.01);
+  for (const double seconds : {8.0, 20.0, 60.0, 600.0}) {
+    const Simulated run = simulate(seconds, fixed, fixed);
+    EXPECT_LE(run.used, seconds * 1.001);
+    EXPECT_GE(run.used, seconds * 0.95) << seconds;
+    for (const int rounds : run.rounds) EXPECT_GE(rounds, 3) << seconds;
+  }
+}
+
+TEST(TimeBudget, is_kept_when_samples_cost_ten_times_what_was_guessed_or_a_tenth) {
+  for (const double factor : {0.1, 10.0}) {
+    std::vector<double> guessed, real;
+    for (int c = 0; c < 54; ++c) {
+      guessed.push_back(c % 9 == 8 ? 0.1 : 0.005);  // a long queue has a long end
+      real.push_back(guessed.back() * factor);
+    }
+    const Simulated run = simulate(60, guessed, real);
+    EXPECT_LE(run.used, 61) << factor;
+    EXPECT_GE(run.used, 54) << factor;
+    for (const int rounds : run.rounds) EXPECT_GE(rounds, 1) << factor;
+  }
+}
+
+TEST(TimeBudget, too_short_for_all_cases_gives_those_that_fit_their_samples) {
+  const std::vector<double> costs = {0.001, 5.0, 0.001, 0.5, 0.001};
+  double used = 0;
+  std::vector<int> rounds(costs.size());
+  SampleSchedule schedule(costs);
+  while (const auto sample = schedule.next(1.0 - used)) {
+    used += sample->seconds + costs[sample->index];
+    ++rounds[sample->index];
+    schedule.took(*sample, sample->seconds + costs[sample->index]);
+  }
+  EXPECT_LE(used, 1.0);
+  EXPECT_EQ(rounds[1], 0);
+  for (const std::size_t quick : {0, 2, 4}) EXPECT_GE(rounds[quick], 1);
+}
+
+TEST(TimeBudget, one_sample_that_took_long_does_not_end_the_rest_early) {
+  double used = 0;
+  SampleSchedule schedule(std::vector<double>(24, 0.005));
+  for (int taken = 0;; ++taken) {
+    const auto sample = schedule.next(5.0 - used);
+    if (!sample) break;
+    const double took = sample->seconds + (taken == 3 || taken == 4 ? 0.6 : 0.005);
+    used += took;
+    schedule.took(*sample, took);
+  }
+  EXPECT_LE(used, 5.05);
+  EXPECT_GE(used, 4.75);
+}
+
+TEST(TimeBudget, more_time_gives_more_rounds_and_then_longer_samples) {
+  const std::vector<double> fixed(10, 0.001);
+  const auto rounds = [&](double seconds) { return simulate(seconds, fixed, fixed).rounds.front(); };
+  EXPECT_EQ(rounds(0.3), 1);
+  EXPECT_EQ(rounds(1.0), 3);  // short samples, enough for a median
+  EXPECT_EQ(rounds(2.9), 3);
+  EXPECT_EQ(rounds(5.1), 5);
+  EXPECT_EQ(rounds(100.0), most_nvme_rounds);
+  EXPECT_FALSE(SampleSchedule(fixed).next(-1.0));
+  EXPECT_FALSE(SampleSchedule(fixed).next(0.02));
+  EXPECT_NEAR(SampleSchedule(fixed).next(90.09)->seconds, 1.0, 1e-3);
+}
+
+TEST(MedianDeviation, is_not_moved_by_one_wild_value) {
+  EXPECT_EQ(median_deviation({5}), 0);
+  EXPECT_EQ(median_deviation({1, 2, 3, 4, 5}), 1);
+  EXPECT_EQ(median_deviation({1, 2, 3, 4, 1000}), 1);
+}
+
+TEST(Sustained, a_fast_cache_that_fills_is_seen_as_a_drop_to_the_steady_rate) {
+  std::vector<double> rates(20, 5.0);
+  rates.resize(60, 1.2);
+  rates[3] = 40;  // one interval is no rate
+  const SustainedSummary summary = sustained_summary(rates);
+  EXPECT_EQ(summary.first, 5.0);
+  EXPECT_EQ(summary.steady, 1.2);
+  EXPECT_TRUE(summary.settled);
+}
+
+TEST(Sustained, a_rate_that_still_falls_has_not_settled) {
+  std::vector<double> rates;
+  for (int i = 0; i < 60; ++i) rates.push_back(6 - 0.09 * i);
+  EXPECT_FALSE(sustained_summary(rates).settled);
+}
+
+TEST(Sustained, few_intervals_have_a_rate_and_no_claim_that_it_settled) {
+  EXPECT_EQ(sustained_summary({2.0}).steady, 2.0);
+  EXPECT_EQ(sustained_summary({2.0}).first, 2.0);
+  EXPECT_FALSE(sustained_summary({2.0}).settled);
+  EXPECT_EQ(sustained_summary({3.0, 1.0, 2.0}).steady, 2.0);
+  EXPECT_FALSE(sustained_summary({3.0, 1.0, 2.0, 2.0, 2.0}).settled);
+}
+
+TEST(Source, is_the_drive_only_where_nothing_speaks_against_it) {
+  const SourceEvidence good{.from_storage = 1.0, .rate = 3, .highest_rate = 20};
+  EXPECT_EQ(source_of(good), NvmeSource::direct);
+  SourceEvidence evidence = good;
+  evidence.direct = false;
+  EXPECT_EQ(source_of(evidence), NvmeSource::buffered);
+  evidence.from_storage = 0.5;  // half of it was in the page cache
+  EXPECT_EQ(source_of(evidence), NvmeSource::cached);
+  evidence = good;
+  evidence.from_storage = std::nullopt;  // writes, or nobody counts
+  EXPECT_EQ(source_of(evidence), NvmeSource::direct);
+  evidence.in_memory = true;
+  EXPECT_EQ(source_of(evidence), NvmeSource::cached);
+  evidence = good;
+  evidence.rate = 21;
+  EXPECT_EQ(source_of(evidence), NvmeSource::cached);
+}
+
+TEST(PcieRate, is_of_the_lanes_after_the_line_code) {
+  EXPECT_NEAR(pcie_rate("16.0 GT/s PCIe", "4").value(), 7.88, 0.01);
+  EXPECT_NEAR(pcie_rate("5.0 GT/s PCIe", "2").value(), 1.0, 0.01);
+  EXPECT_NEAR(pcie_rate("32 GT/s", "4").value(), 15.75, 0.01);
+  EXPECT_FALSE(pcie_rate("", ""));
+  EXPECT_FALSE(pcie_rate("Unknown", "0"));
+}
+
+}  // namespace
+}  // namespace headrace
