@@ -66,13 +66,11 @@ struct EngineOptions {
   std::uint32_t swap_parity = 0;              // swap paths that may be lost
   std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
   Durability durability = Durability::step;
-
   // Stands for the host's update of elements that share hyper-parameters: for benchmarks. None: Adam.
   std::function<void(const AdamBlock&, const AdamArguments&)> update_override;
 };
 
-// Checked once: throws UsageError for combinations that have no meaning (parameters off the device below
-// stage 3, ...).
+// Checked once: throws UsageError for combinations that have no meaning.
 struct ResolvedPlacement {
   Placement optimizer, gradients, parameters;
   bool uses_nvme() const {

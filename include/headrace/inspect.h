@@ -21,7 +21,9 @@ struct InspectOptions {
 
 // One rank's store.
 struct InspectedRank {
-  std::string directory;
+  std::string directory;        // of all its paths, "/a/rank-00000, /b/rank-00000"
+  std::uint32_t parity = 0;     // paths that it can do without
+  std::vector<SwapPath> paths;  // its folders, and what is wrong with them
   std::uint32_t rank = 0, world_size = 0;
   int stage = 0;
   std::string dtype;
@@ -37,7 +39,7 @@ struct InspectedRank {
 };
 
 struct InspectReport {
-  std::string path;
+  std::string path;  // all of them, "/a, /b"
   std::vector<InspectedRank> ranks;
   std::optional<std::uint64_t> step;                   // the newest that every rank has
   std::uint64_t steps_applied = 0, data_position = 0;  // of that step
@@ -48,9 +50,14 @@ struct InspectReport {
   bool good() const { return problems.empty(); }
 };
 
-// `path` is a swap path (folders rank-00000, rank-00001, ... inside) or one rank's folder. Throws UsageError
-// when it is neither; damage is reported in `problems`.
-InspectReport inspect_swap_path(const std::string& path, const InspectOptions& options, IoEngine& engine);
+// `paths` are the swap paths of a run (folders rank-00000, rank-00001, ... inside) or the folders of one
+// rank; of one alone the others are found by what it says of them. Throws UsageError when it is neither;
+// damage is reported in `problems`.
+InspectReport inspect_swap_path(const std::vector<std::string>& paths, const InspectOptions& options,
+                                IoEngine& engine);
+
+// The stores in the swap paths: the folders of each rank.
+std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::string>& paths);
 
 std::string to_text(const InspectReport& report);
 std::string to_json(const InspectReport& report);  // one object; the hash is 16 hexadecimal digits

@@ -1,11 +1,14 @@
 #include "headrace/inspect.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <set>
 
 #include "headrace/errors.h"
 #include "headrace/state_hash.h"
@@ -20,44 +23,54 @@ constexpr std::size_t blocks_in_flight = 4;
 constexpr Bytes memory_alignment = 4096;
 
 struct RankStore {
+  std::vector<std::string> directories;
   InspectedRank facts;
   EngineLayout layout;
   std::vector<SwapCommit> commits;
 };
 
-// Folders of the swap path that hold a store, in numeric order: rank-100000 comes after rank-99999.
-std::vector<std::string> store_folders(const std::string& path) {
+using Folders = std::vector<std::string>;
+
+bool holds_store(const fs::path& folder) {
   std::error_code ignored;
-  if (fs::exists(fs::path(path) / "store.json", ignored)) return {path};
-  std::vector<std::pair<std::uint64_t, std::string>> found;
+  return fs::exists(folder / "store.json", ignored);
+}
+
+// Folders rank-N of a swap path that hold a store, by N.
+void add_ranks(const std::string& path, std::set<std::uint64_t>& ranks) {
+  std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
     const std::string name = entry.path().filename().string();
     constexpr std::string_view prefix = "rank-";
     const bool is_rank = name.size() > prefix.size() && name.starts_with(prefix) &&
                          name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
-    if (is_rank && fs::exists(entry.path() / "store.json", ignored))
-      found.emplace_back(std::strtoull(name.c_str() + prefix.size(), nullptr, 10), entry.path().string());
+    if (is_rank && holds_store(entry.path()))
+      ranks.insert(std::strtoull(name.c_str() + prefix.size(), nullptr, 10));
   }
-  std::sort(found.begin(), found.end());
-  if (found.empty())
-    throw UsageError(
-        fmt::format("there is no swap store in {}: neither store.json nor a folder rank-00000 with one. "
-                    "Give the --swap-path of a run.",
-                    path));
-  std::vector<std::string> folders;
-  for (auto& [rank, folder] : found) folders.push_back(std::move(folder));
-  return folders;
 }
 
-RankStore describe_rank(const std::string& directory) {
-  SwapDescription description = SwapStore::describe({directory});
+// The others of a store of which one folder is given.
+Folders with_siblings(const std::string& folder) {
+  try {
+    return SwapStore::directories_of(folder);
+  } catch (const Error&) {
+    return {folder};  // what opens it says what is wrong
+  }
+}
+
+RankStore describe_rank(const Folders& directories) {
+  const std::string directory = fmt::format("{}", fmt::join(directories, ", "));
+  SwapDescription description = SwapStore::describe(directories);
   RankStore store;
   store.layout = parse_engine_layout(description.layout);
   if (store.layout.blocks.size() != description.blocks.size())
     throw CorruptData(fmt::format("{} has {} blocks, its layout {}", directory, description.blocks.size(),
                                   store.layout.blocks.size()));
   InspectedRank& facts = store.facts;
+  store.directories = directories;
   facts.directory = directory;
+  facts.parity = description.parity;
+  facts.paths = std::move(description.paths);
   facts.rank = store.layout.rank;
   facts.world_size = store.layout.world_size;
   facts.stage = store.layout.stage;
@@ -148,23 +161,30 @@ class BlockReader {
 
 class Inspection {
  public:
-  Inspection(const std::string& path, const InspectOptions& options, IoEngine& engine)
-      : options_(options), engine_(engine) {
-    report_.path = path;
+  Inspection(const std::vector<std::string>& paths, const InspectOptions& options, IoEngine& engine)
+      : options_(options), engine_(engine), paths_(paths) {
+    report_.path = fmt::format("{}", fmt::join(paths, ", "));
   }
 
   InspectReport run() {
-    for (const std::string& folder : store_folders(report_.path))
+    for (const Folders& folders : swap_stores_in(paths_))
       guarded([&] {
-        stores_.push_back(describe_rank(folder));
-        SwapStore::open_read_only({folder}, engine_);  // its files are there and as long as they should be
+        stores_.push_back(describe_rank(folders));
+        SwapStore::open_read_only(folders, engine_);  // its files are there and as long as they should be
       });
     if (!stores_.empty()) {
       const bool complete = check_ranks();
       choose_step();
       if (report_.step && (options_.verify || options_.hash)) read_states(complete);
     }
-    for (RankStore& store : stores_) report_.ranks.push_back(std::move(store.facts));
+    for (RankStore& store : stores_) {
+      for (const SwapPath& path : store.facts.paths)
+        if (path.state != SwapPath::State::good)
+          report_.problems.push_back(
+              fmt::format("{} is lost: {} The state is whole by parity; --repair brings the path back.",
+                          path.directory, path.problem));
+      report_.ranks.push_back(std::move(store.facts));
+    }
     return std::move(report_);
   }
 
@@ -244,7 +264,7 @@ class Inspection {
   }
 
   BlockSum read_rank(RankStore& store) {
-    const std::unique_ptr<SwapStore> swap = SwapStore::open_read_only({store.facts.directory}, engine_);
+    const std::unique_ptr<SwapStore> swap = SwapStore::open_read_only(store.directories, engine_);
     const auto commits = swap->commits();
     if (std::none_of(commits.begin(), commits.end(),
                      [&](const SwapCommit& c) { return c.step == *report_.step; }))
@@ -265,7 +285,15 @@ class Inspection {
           total.numel += sum.numel;
         },
         [&](const Error& error) { report_.problems.emplace_back(error.what()); });
+    if (options_.verify && store.facts.parity > 0) verify_pieces(*swap);
     return total;
+  }
+
+  // Parity too, which reading a block does not touch. Lost paths are told once, not for each piece.
+  void verify_pieces(SwapStore& swap) {
+    if (!swap.lost_directories().empty()) return;
+    for (std::uint32_t block = 0; block < swap.blocks().size(); ++block)
+      for (std::string& problem : swap.damage(block)) report_.problems.push_back(std::move(problem));
   }
 
   // Going to a step checks the extents that it does not share with the newest one. An older step that is not
@@ -275,7 +303,7 @@ class Inspection {
     for (const SwapCommit& commit : store.commits) {
       if (commit.step == *report_.step) continue;
       try {
-        SwapStore::open_read_only({store.facts.directory}, engine_)->position_at(commit.step);
+        SwapStore::open_read_only(store.directories, engine_)->position_at(commit.step);
       } catch (const CorruptData& error) {
         if (commit.step > *report_.step)
           report_.problems.emplace_back(error.what());
@@ -315,16 +343,38 @@ class Inspection {
 
   const InspectOptions options_;
   IoEngine& engine_;
+  const std::vector<std::string> paths_;
   InspectReport report_;
   std::vector<RankStore> stores_;
 };
 
 }  // namespace
 
-InspectReport inspect_swap_path(const std::string& path, const InspectOptions& options, IoEngine& engine) {
+std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::string>& paths) {
+  if (std::any_of(paths.begin(), paths.end(), holds_store))
+    return {paths.size() == 1 ? with_siblings(paths.front()) : paths};
+  std::set<std::uint64_t> ranks;  // in numeric order: rank-100000 comes after rank-99999
+  for (const std::string& path : paths) add_ranks(path, ranks);
+  if (ranks.empty())
+    throw UsageError(
+        fmt::format("there is no swap store in {}: neither store.json nor a folder rank-00000 with one. "
+                    "Give the --swap-path of a run.",
+                    fmt::join(paths, ", ")));
+  std::vector<Folders> stores;
+  for (const std::uint64_t rank : ranks) {
+    Folders folders;
+    for (const std::string& path : paths)
+      folders.push_back((fs::path(path) / fmt::format("rank-{:05}", rank)).string());
+    stores.push_back(folders.size() == 1 ? with_siblings(folders.front()) : std::move(folders));
+  }
+  return stores;
+}
+
+InspectReport inspect_swap_path(const std::vector<std::string>& paths, const InspectOptions& options,
+                                IoEngine& engine) {
   constexpr int attempts = 5;
   for (int attempt = 1;; ++attempt) {
-    InspectReport report = Inspection(path, options, engine).run();
+    InspectReport report = Inspection(paths, options, engine).run();
     const bool alive = std::any_of(report.ranks.begin(), report.ranks.end(), [](const InspectedRank& rank) {
       return rank.owner.state == SwapOwner::State::alive;
     });

@@ -51,6 +51,8 @@ std::string rank_text(const InspectedRank& rank) {
     text += fmt::format("  {:<10} {}\n", name, value);
   };
   line("owner", owner_text(rank.owner));
+  if (rank.paths.size() > 1)
+    line("paths", fmt::format("{}, of which {} may be lost", rank.paths.size(), rank.parity));
   line("steps", rank.steps.empty() ? "none committed" : fmt::format("{}", fmt::join(rank.steps, ", ")));
   line("run", fmt::format("stage {}, {}, optimizer states {}", rank.stage, rank.dtype,
                           rank.optimizer_sharded ? "sharded" : "replicated"));
@@ -64,6 +66,32 @@ std::string rank_text(const InspectedRank& rank) {
   return text;
 }
 
+std::string_view name_of(SwapPath::State state) {
+  switch (state) {
+    case SwapPath::State::good:
+      return "good";
+    case SwapPath::State::missing:
+      return "missing";
+    case SwapPath::State::damaged:
+      return "damaged";
+    case SwapPath::State::stale:
+      return "stale";
+    case SwapPath::State::foreign:
+      return "foreign";
+  }
+  return "";
+}
+
+ordered_json paths_json(const std::vector<SwapPath>& paths) {
+  ordered_json list = ordered_json::array();
+  for (const SwapPath& path : paths)
+    list.push_back({{"directory", path.directory},
+                    {"state", name_of(path.state)},
+                    {"problem", path.problem},
+                    {"extents_bytes", path.extents_bytes}});
+  return list;
+}
+
 ordered_json rank_json(const InspectedRank& rank) {
   return {
       {"directory", rank.directory},
@@ -73,6 +101,8 @@ ordered_json rank_json(const InspectedRank& rank) {
       {"dtype", rank.dtype},
       {"optimizer_sharded", rank.optimizer_sharded},
       {"durability", name_of(rank.durability)},
+      {"parity", rank.parity},
+      {"paths", paths_json(rank.paths)},
       {"owner", {{"state", name_of(rank.owner.state)}, {"pid", rank.owner.pid}, {"host", rank.owner.host}}},
       {"steps", rank.steps},
       {"units", rank.units},

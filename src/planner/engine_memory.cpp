@@ -55,6 +55,11 @@ void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
   if (norm_is_taken_on_device(options, rank.placement)) add_device(plan, MemoryTag::workspace, partials);
 }
 
+void add_path_bytes(MemoryPlan& plan, const std::vector<Bytes>& bytes) {
+  plan.nvme_path_bytes.resize(std::max(plan.nvme_path_bytes.size(), bytes.size()));
+  for (std::size_t path = 0; path < bytes.size(); ++path) plan.nvme_path_bytes[path] += bytes[path];
+}
+
 // What lives in the scratch store, and the buffers on its way there.
 void add_scratch(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
   const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
@@ -67,12 +72,16 @@ void add_scratch(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& op
     plan.nvme[tags[kind]] += layout.disk_bytes[kind];
     add_host(plan, MemoryTag::staging, layout.buffer_bytes[kind] * buffers[kind]);
   }
+  if (layout.blocks.empty()) return;
+  add_path_bytes(plan, SwapStore::disk_bytes(layout.blocks, scratch_store_options(options)));
   add_host(plan, MemoryTag::staging, SwapStore::parity_bytes(layout.blocks, scratch_store_options(options)));
 }
 
 void add_swap_store(MemoryPlan& plan, const std::vector<SwapBlock>& blocks, const EngineOptions& options) {
   const SwapStoreOptions store = swap_store_options(options);
-  for (const Bytes bytes : SwapStore::disk_bytes(blocks, store)) plan.nvme[MemoryTag::optimizer] += bytes;
+  const std::vector<Bytes> path_bytes = SwapStore::disk_bytes(blocks, store);
+  add_path_bytes(plan, path_bytes);
+  for (const Bytes bytes : path_bytes) plan.nvme[MemoryTag::optimizer] += bytes;
   add_host(plan, MemoryTag::staging, SwapStore::parity_bytes(blocks, store));
 }
 
@@ -147,6 +156,9 @@ MemoryPlan plan_memory(const PlanRequest& request) {
     keep_larger(largest.device, plan.device);
     keep_larger(largest.host, plan.host);
     keep_larger(largest.nvme, plan.nvme);
+    largest.nvme_path_bytes.resize(std::max(largest.nvme_path_bytes.size(), plan.nvme_path_bytes.size()));
+    for (std::size_t path = 0; path < plan.nvme_path_bytes.size(); ++path)
+      largest.nvme_path_bytes[path] = std::max(largest.nvme_path_bytes[path], plan.nvme_path_bytes[path]);
   }
   return largest;
 }

@@ -55,6 +55,12 @@ TrafficCounters plan_traffic(const PlanRequest& request, bool first_step) {
 
 namespace {
 
+// With parity a block is written to all paths, and read from as many as hold its data.
+Bytes written_for(Bytes bytes, const EngineOptions& options) {
+  const Bytes paths = options.swap_parity > 0 ? options.swap_directories.size() : 1;
+  return bytes / (paths - options.swap_parity) * paths;
+}
+
 // Reads and writes of the optimizer's states in one step of one rank.
 void add_states(IoCounters& io, const RankPlan& rank, const EngineOptions& options) {
   if (rank.placement.optimizer.tier != Tier::nvme) return;
@@ -62,7 +68,7 @@ void add_states(IoCounters& io, const RankPlan& rank, const EngineOptions& optio
   const std::vector<bool> cached = cached_blocks(blocks, options);
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     const Bytes bytes = state_buffer_bytes(blocks[b].range.numel, options);
-    io.written_bytes += bytes;
+    io.written_bytes += written_for(bytes, options);
     if (!cached[b]) io.read_bytes += bytes;
   }
 }
@@ -80,11 +86,11 @@ void add_scratch(IoCounters& io, const RankPlan& rank, const EngineOptions& opti
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     const Bytes parameters = bytes_of(ScratchKind::parameters, b);
     io.read_bytes += parameters * gathers[blocks[b].unit];
-    io.written_bytes += parameters;
-    const Bytes gradients =
-        bytes_of(ScratchKind::gradients, b) + bytes_of(ScratchKind::accumulators, b) * earlier;
-    io.read_bytes += gradients;
-    io.written_bytes += gradients;
+    io.written_bytes += written_for(parameters, options);
+    const Bytes gradients = bytes_of(ScratchKind::gradients, b),
+                sums = bytes_of(ScratchKind::accumulators, b);
+    io.read_bytes += gradients + sums * earlier;
+    io.written_bytes += written_for(gradients, options) + written_for(sums, options) * earlier;
   }
 }
 

@@ -42,6 +42,10 @@ bool decays(const Settings& settings) {
          settings.decay != ScheduleOptions::Decay::constant;
 }
 
+bool shares_load(const Settings& settings) {
+  return uses_nvme(settings) && settings.swap_paths.size() > 1 && settings.swap_parity == 0;
+}
+
 constexpr std::string_view nvme = "something on NVMe (--offload-optimizer nvme, for one)",
                            optimizer_nvme = "optimizer states on NVMe (--offload-optimizer nvme)",
                            parameters_nvme = "parameters on NVMe (--offload-parameters nvme)",
@@ -49,12 +53,15 @@ constexpr std::string_view nvme = "something on NVMe (--offload-optimizer nvme, 
                            stage_3 = "stage 3 (--stage 3)";
 constexpr Condition conditions[] = {
     {"durability", false, optimizer_nvme, optimizer_on_nvme},
+    {"swap_parity", false, nvme, uses_nvme},
     {"swap_block", true, nvme, uses_nvme},
+    {"swap_path_rates", true, "several swap paths (--swap-path) without parity", shares_load},
     {"swap_buffers", true, optimizer_nvme, optimizer_on_nvme},
     {"swap_cache", true, optimizer_nvme, optimizer_on_nvme},
     {"parameter_buffers", true, parameters_nvme, parameters_on_nvme},
     {"gradient_buffers", true, gradients_nvme, gradients_on_nvme},
     {"io", true, nvme, uses_nvme},
+    {"require_io_uring", true, nvme, uses_nvme},
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},

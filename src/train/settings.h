@@ -43,8 +43,10 @@ struct Settings {
 
   std::uint64_t stage = 0;
   Tier optimizer_tier = Tier::device, parameter_tier = Tier::device, gradient_tier = Tier::device;
-  std::string swap_path;
-  std::string parameter_swap_path;  // DeepSpeed's offload_param.nvme_path
+  std::vector<std::string> swap_paths;
+  std::uint64_t swap_parity = 0;
+  std::vector<double> swap_path_rates;  // bytes per second
+  std::string parameter_swap_path;      // DeepSpeed's offload_param.nvme_path
   Durability durability = Durability::step;
   Bytes swap_block_bytes = 3 << 20, bucket_bytes = 4 << 20;
   std::optional<std::uint64_t> swap_block_numel, bucket_numel, prefetch_numel;
@@ -58,6 +60,7 @@ struct Settings {
   std::uint64_t threads = 0;
   Bytes link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
+  bool require_io_uring = false;
 
   bool resume_swap = false;
   std::string metrics_path;
@@ -108,6 +111,7 @@ double learning_rate_value(const ConfigValue& value);
 
 // A rank's own folder of a swap path.
 std::string rank_directory(const std::string& swap_path, int rank);
+std::vector<std::string> rank_directories(const std::vector<std::string>& swap_paths, int rank);
 
 ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch);
 

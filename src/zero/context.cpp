@@ -66,7 +66,13 @@ void EngineContext::pin(std::span<std::byte> memory) {
   if (!memory.empty() && device.pin(memory)) pinned_.push_back(memory);
 }
 
+void EngineContext::pin_for_io(std::span<std::byte> memory) {
+  pin(memory);
+  if (io != nullptr) registrations_.push_back(io->register_memory(memory));
+}
+
 void EngineContext::unpin_all() noexcept {
+  registrations_.clear();
   for (const std::span<std::byte> memory : pinned_) device.unpin(memory);
   pinned_.clear();
 }

@@ -113,8 +113,8 @@ void ScratchStore::allocate() {
 void ScratchStore::create() {
   SwapStoreOptions options = scratch_store_options(context_.options);
   if (layout_.blocks.empty()) {
-    for (const std::string& directory : options.directories)
-      if (exists(directory + "/store.json")) SwapStore::remove({directory});
+    std::erase_if(options.directories, [](const std::string& d) { return !exists(d + "/store.json"); });
+    if (!options.directories.empty()) SwapStore::remove(options.directories);
     return;
   }
   for (const std::string& parent : context_.options.swap_directories)

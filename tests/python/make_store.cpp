@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     const auto engine = make_thread_engine({});
     make(argv[1], static_cast<std::uint32_t>(std::atoi(argv[2])), std::atoi(argv[3]),
          static_cast<std::uint64_t>(std::atoll(argv[4])), *engine);
-    const InspectReport report = inspect_swap_path(argv[1], {.verify = true, .hash = true}, *engine);
+    const InspectReport report = inspect_swap_path({argv[1]}, {.verify = true, .hash = true}, *engine);
     if (!report.state_hash) throw Error(to_text(report));
     std::printf("%016lx step %lu\n", *report.state_hash, *report.step);
   } catch (const Error& error) {

@@ -30,7 +30,7 @@ class InspectTest : public ::testing::Test {
     }
   }
   InspectReport inspect(InspectOptions options = {.verify = true, .hash = true}) {
-    return inspect_swap_path(folder_.path(), options, *engine_);
+    return inspect_swap_path({folder_.path()}, options, *engine_);
   }
 
   TemporaryFolder folder_{memory_folder()};
@@ -175,7 +175,7 @@ TEST_F(InspectTest, stores_of_different_runs_are_a_problem) {
 
 TEST_F(InspectTest, one_rank_folder_can_be_given_by_itself) {
   make(1, 1, 200);
-  const InspectReport report = inspect_swap_path(rank_folder(0), {.hash = true}, *engine_);
+  const InspectReport report = inspect_swap_path({rank_folder(0)}, {.hash = true}, *engine_);
   EXPECT_EQ(report.state_hash, expected_hash(4));
 }
 
@@ -205,7 +205,7 @@ TEST_F(InspectTest, a_block_never_written_is_a_problem) {
 
 TEST_F(InspectTest, a_path_without_a_store_is_a_usage_error) {
   EXPECT_THAT(message_of<UsageError>([&] { inspect(); }), HasSubstr(folder_.path()));
-  EXPECT_THROW(inspect_swap_path(folder_.path("none"), {}, *engine_), UsageError);
+  EXPECT_THROW(inspect_swap_path({folder_.path("none")}, {}, *engine_), UsageError);
   std::filesystem::create_directory(folder_.path("rank-none"));
   EXPECT_THROW(inspect(), UsageError);
 }
