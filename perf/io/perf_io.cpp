@@ -7,6 +7,7 @@
 // rewritten whole, block by block, `depth` blocks in flight. The data is checked outside of the time taken:
 // what was written is read again, of what was read the blocks that are still in the buffers are looked at.
 // The cost of a CRC32C of the same bytes is measured apart.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Bytes stride = 4096;      // one known word in each
 constexpr Bytes shift_bytes = 520;  // --unaligned: a multiple of what headers leave, not of a sector
+constexpr Bytes huge_page = 2 << 20;
 constexpr double gigabyte = 1e9;
 
 struct Case {
@@ -76,8 +78,9 @@ class Run {
         block_bytes_(block_bytes),
         depth_(options.depth) {
     const Bytes bytes = block_bytes * depth_ + stride;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(stride, round_up(bytes, stride))));
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(huge_page, round_up(bytes, huge_page))));
     if (memory_ == nullptr) throw Error("no memory for the buffers");
+    ::madvise(memory_.get(), bytes, MADV_HUGEPAGE);  // as the engine's pools do, and fio
     std::memset(memory_.get(), 0, bytes);
     shift_ = options.unaligned ? shift_bytes : 0;
     if (!options.unregistered) registration_ = engine.register_memory({memory_.get(), bytes});

@@ -68,7 +68,7 @@ SwapPipelineOptions options_of(const Arguments& arguments, const TuneFiles& file
   SwapPipelineOptions options =
       arguments.config.empty() ? options_of_flags(arguments) : options_of_config(arguments.config);
   options.parameters = arguments.parameters;
-  options.folder = files.paths_of("store").front();
+  options.folders = files.paths_of("store");
   options.cache_bytes = parse_bytes(arguments.cache, "--cache");
   return options;
 }

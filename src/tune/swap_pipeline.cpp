@@ -50,7 +50,9 @@ EngineOptions engine_options(const SwapPipelineOptions& options) {
   engine.swap_block_bytes = options.point.block_bytes;
   engine.swap_buffers = options.point.buffers;
   engine.swap_cache_bytes = options.cache_bytes;
-  engine.swap_directories = {options.folder};
+  engine.swap_directories = options.folders;
+  engine.swap_path_rates = options.path_rates;
+  engine.swap_parity = options.parity;
   engine.durability = options.durability;
   return engine;
 }

@@ -25,13 +25,13 @@ std::unique_ptr<SwapPipeline> Trials::open(const SwapPoint& point) {
   if (known && !reuse) drop(block);
   while (!reuse && kept_.size() >= stores_kept) drop(kept_.back());
   try {
-    auto pipeline = std::make_unique<SwapPipeline>(
-        SwapPipelineOptions{.point = point,
-                            .parameters = parameters_,
-                            .folder = files_.paths_of(store_name(block)).front(),
-                            .durability = options_.durability,
-                            .host_memory_bytes = options_.host_memory_bytes,
-                            .reuse = reuse});
+    auto pipeline =
+        std::make_unique<SwapPipeline>(SwapPipelineOptions{.point = point,
+                                                           .parameters = parameters_,
+                                                           .folders = files_.paths_of(store_name(block)),
+                                                           .durability = options_.durability,
+                                                           .host_memory_bytes = options_.host_memory_bytes,
+                                                           .reuse = reuse});
     if (!reuse) (void)pipeline->step(UpdateKind::adam);  // a first write of an extent is slower than the next
     std::erase(kept_, block);
     kept_.push_front(block);

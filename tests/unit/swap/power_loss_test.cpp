@@ -104,6 +104,17 @@ class RecordedRun {
     else
       allowed_ = {.attempts = {number}, .no_store = false, .lost_paths = allowed_.lost_paths};
   }
+  // A step whose process is killed between writing its record and flushing it, and the next process.
+  void kill_in_commit_and_open(std::uint64_t step) {
+    const Allowed before = allowed_;
+    commit(step);
+    allowed_.attempts.insert(before.attempts.begin(), before.attempts.end());
+    HEADRACE_CHECK(recording_.back().event.call == FileCall::sync, "a commit does not end with a flush");
+    recording_.pop_back();
+    close();
+    open();
+    allowed_.attempts = {attempts_.size() - 1};
+  }
   void step(std::uint64_t step, Bytes metadata_bytes = 0) {
     write();
     commit(step, metadata_bytes);
@@ -308,6 +319,16 @@ void removed(RecordedRun& run) {
   run.remove_and_close();
 }
 
+void killed_before_the_last_flush(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.record_from_here();
+  run.write();
+  run.kill_in_commit_and_open(2);
+  run.release();
+  run.step(3);
+}
+
 constexpr Shape two_paths{.paths = 2}, with_parity{.paths = 3, .parity = 1};
 const std::vector<Scenario> scenarios = {
     {"first_steps", first_steps, 2500},
@@ -318,6 +339,7 @@ const std::vector<Scenario> scenarios = {
     {"failed_flushes", failed_flushes, 2000},
     {"another_store_in_its_place", another_store_in_its_place, 500},
     {"removed", removed, 10},
+    {"killed_before_the_last_flush", killed_before_the_last_flush, 300},
     {"first_steps", first_steps, 300, two_paths},
     {"compaction", compaction, 300, two_paths},
     {"compaction_of_two_steps", compaction_of_two_steps, 300, two_paths},
@@ -443,7 +465,7 @@ class Check {
   const RecordedRun& run_;
   IoEngine& engine_;
   TemporaryFolder folder_{memory_folder()};
-  Buffer buffer_{8192};
+  Buffer buffer_{16384};
   std::map<std::uint64_t, std::vector<std::byte>> contents_;
   std::unordered_set<std::size_t> seen_;
 };

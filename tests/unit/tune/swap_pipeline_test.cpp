@@ -23,13 +23,13 @@ constexpr std::uint64_t some_parameters = 300'000;  // ends within a block, and 
 SwapPipelineOptions small_pipeline(const std::string& folder) {
   return {.point = {.block_bytes = 384 << 10, .buffers = 4, .queue_depth = 8, .request_bytes = 128 << 10},
           .parameters = some_parameters,
-          .folder = folder};
+          .folders = {folder}};
 }
 
 // What the swap store holds, as CRCs of its blocks.
 std::vector<std::uint32_t> checksums(const std::string& folder) {
   const auto io = make_io(IoKind::automatic, {});
-  const auto store = SwapStore::open_read_only(folder, *io);
+  const auto store = SwapStore::open_read_only({folder}, *io);
   std::vector<std::uint32_t> crcs;
   for (std::uint32_t b = 0; b < store->blocks().size(); ++b) crcs.push_back(store->extent(b)->crc32c);
   return crcs;
@@ -66,7 +66,7 @@ TEST(SwapPipeline, memory_does_not_grow_with_the_parameters) {
   SwapPipelineOptions options = small_pipeline(folder.path() + "/store");
   const Bytes small = SwapPipeline(options).host_bytes();
   options.parameters *= 10;
-  options.folder = folder.path() + "/larger";
+  options.folders = {folder.path() + "/larger"};
   const Bytes large = SwapPipeline(options).host_bytes();
   EXPECT_LT(large, small + 16384);  // norms: 8 bytes for 4096 parameters
 }
@@ -78,15 +78,15 @@ TEST(SwapPipeline, goes_on_with_the_store_of_another_one_with_other_buffers) {
     SwapPipeline pipeline(options);
     (void)pipeline.step(UpdateKind::adam);
   }
-  const auto left = checksums(options.folder);
+  const auto left = checksums(options.folders.front());
   options.reuse = true;
   options.point.buffers = 6;
   options.point.io = IoKind::threads;
   SwapPipeline pipeline(options);
   EXPECT_EQ(pipeline.io_name(), "threads");
-  EXPECT_EQ(checksums(options.folder), left);
+  EXPECT_EQ(checksums(options.folders.front()), left);
   (void)pipeline.step(UpdateKind::null);
-  EXPECT_EQ(checksums(options.folder), left);
+  EXPECT_EQ(checksums(options.folders.front()), left);
 }
 
 TEST(SwapPipeline, beyond_its_memory_limit_does_not_fit) {

@@ -47,7 +47,7 @@ TEST(TuneFragment, means_the_tuned_point_to_the_reader_of_configurations) {
     EXPECT_EQ(resolved.io, report.best->io);
     EXPECT_EQ(resolved.io_depth, report.best->queue_depth);
     EXPECT_EQ(resolved.io_request_bytes, report.best->request_bytes);
-    EXPECT_EQ(resolved.swap_path, "/");
+    EXPECT_EQ(resolved.swap_paths, std::vector<std::string>{"/"});
     EXPECT_THAT(resolved.notes, testing::IsEmpty());
   }
 }
