@@ -382,8 +382,6 @@ class Check {
       directory = folder_.path("disk") + directory.substr(run_.folder().size());
     if (missing) std::filesystem::remove_all(options.directories[*missing]);
     const std::string wrong = found_in(options, allowed);
-    // Half made or half removed, and then a path less: it says that it is not all there.
-    if (missing && allowed.no_store && wrong.find("cannot be opened without") != std::string::npos) return "";
     return wrong.empty() || !missing ? wrong : fmt::format("without path {}: {}", *missing, wrong);
   }
   std::size_t disks() const { return seen_.size(); }
