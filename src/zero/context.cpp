@@ -68,7 +68,7 @@ void EngineContext::pin(std::span<std::byte> memory) {
 
 void EngineContext::pin_for_io(std::span<std::byte> memory) {
   pin(memory);
-  if (io != nullptr) registrations_.push_back(io->register_memory(memory));
+  if (io != nullptr && options.pin_memory) registrations_.push_back(io->register_memory(memory));
 }
 
 void EngineContext::unpin_all() noexcept {
