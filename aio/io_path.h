@@ -35,8 +35,8 @@ class IoPath {
 
   // How many bytes to ask the kernel for, or the result to complete the request with at once (<= 0).
   std::int64_t admit(const Request& request) const;
-  // Hands a request's outcome to its operation, and the operation's to its owner when it has ended. The caller
-  // holds no lock.
+  // Hands a request's outcome to its operation, and the operation's to its owner when it has ended. The
+  // caller holds no lock.
   void complete(const Request& request, std::int64_t result);
 
   RequestQueue queue_;

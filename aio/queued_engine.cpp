@@ -19,9 +19,10 @@ constexpr std::uint32_t max_queue_depth = 4096;
 
 void check_options(const IoEngineOptions& options) {
   if (options.queue_depth > max_queue_depth)
-    throw UsageError(fmt::format("An I/O queue depth of {} is not possible: choose 1 to {}, or 0 to let the "
-                                 "device decide.",
-                                 options.queue_depth, max_queue_depth));
+    throw UsageError(
+        fmt::format("An I/O queue depth of {} is not possible: choose 1 to {}, or 0 to let the "
+                    "device decide.",
+                    options.queue_depth, max_queue_depth));
 }
 
 void check_transfer(const IoFile& file, std::uint64_t offset, const HostLease& buffer, Bytes bytes) {
@@ -38,10 +39,11 @@ bool wants_polling(const IoEngineOptions& options, const IoFile& file) {
 
 bool has_poll_queues(const IoFile& file, const std::optional<DeviceLimits>& limits) {
   if (limits && limits->poll_queues) return true;
-  warn_once("no poll queues " + std::to_string(file.id().device),
-            fmt::format("the device of {} has no poll queues: its completions come by interrupt instead. NVMe "
-                        "drives get some with the kernel parameter nvme.poll_queues=N.",
-                        file.path()));
+  warn_once(
+      "no poll queues " + std::to_string(file.id().device),
+      fmt::format("the device of {} has no poll queues: its completions come by interrupt instead. NVMe "
+                  "drives get some with the kernel parameter nvme.poll_queues=N.",
+                  file.path()));
   return false;
 }
 
@@ -260,8 +262,8 @@ void QueuedEngine::note_end(const Job& job) {
   writes_.pop_back();
 }
 
-// Submitting a write needs the same lock, so none starts between the look and the cut. The cut itself waits, in
-// the kernel, for direct I/O on the file; that ends without our help.
+// Submitting a write needs the same lock, so none starts between the look and the cut. The cut itself waits,
+// in the kernel, for direct I/O on the file; that ends without our help.
 int QueuedEngine::restore_size(int fd, const Job& job, std::uint64_t block_end, std::uint64_t right_size) {
   const std::lock_guard lock(writes_mutex_);
   for (const Job* write : writes_)

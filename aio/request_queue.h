@@ -35,7 +35,7 @@ struct Operation {
   bool bounced = false;  // requests go through a copy: the address is not aligned
   Transfer transfer;
   std::shared_ptr<Job> job;
-  std::size_t part = 0;                    // of the job
+  std::size_t part = 0;                     // of the job
   std::shared_ptr<OperationOwner> owner{};  // empty: the part ends with the operation
   bool queued = false;
 

@@ -44,7 +44,8 @@ class ThreadPath final : public IoPath {
   std::int64_t perform(const Request& request, AlignedMemory& bounce) const {
     const std::int64_t admitted = admit(request);
     if (admitted <= 0) return admitted;
-    if (!request.operation->bounced) return move(request, request.address(), static_cast<std::size_t>(admitted));
+    if (!request.operation->bounced)
+      return move(request, request.address(), static_cast<std::size_t>(admitted));
     return move_bounced(request, bounce, static_cast<std::size_t>(admitted));
   }
 

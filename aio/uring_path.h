@@ -1,11 +1,12 @@
 // One ring for the files of one device, driven by whoever waits.
 //
-// [Note: who drives] No thread stands between a caller and the kernel: submit puts requests on the ring, and a
-// thread that waits for its transfer sleeps in the kernel until completions arrive, takes all of them, whoever
-// they belong to, and issues what was queued. One thread drives at a time; the others sleep until their
-// transfer has ended or the driver, leaving, calls one of them to follow it. So a transfer costs the system
-// calls that the kernel needs and no switch between threads. Only while more requests are queued than the
-// depth allows and nobody waits does a thread of the engine drive (it is started when that happens first).
+// [Note: who drives] No thread stands between a caller and the kernel: submit puts requests on the ring, and
+// a thread that waits for its transfer sleeps in the kernel until completions arrive, takes all of them,
+// whoever they belong to, and issues what was queued. One thread drives at a time; the others sleep until
+// their transfer has ended or the driver, leaving, calls one of them to follow it. So a transfer costs the
+// system calls that the kernel needs and no switch between threads. Only while more requests are queued than
+// the depth allows and nobody waits does a thread of the engine drive (it is started when that happens
+// first).
 //
 // Any thread may submit, so the ring is neither SINGLE_ISSUER nor DEFER_TASKRUN, and not COOP_TASKRUN either:
 // with that, completions would keep until a thread that submitted and now computes enters the kernel.
@@ -30,7 +31,8 @@ namespace headrace::aio {
 
 class UringPath final : public IoPath, public std::enable_shared_from_this<UringPath> {
  public:
-  UringPath(const Uring::Options& options, const RequestHook& hook);
+  // No request is added to `in_flight_bytes` or more.
+  UringPath(const Uring::Options& options, Bytes in_flight_bytes, const RequestHook& hook);
   ~UringPath() override;
 
   void add(std::shared_ptr<Operation> operation) override;
@@ -84,6 +86,8 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   Uring ring_;
   std::vector<Slot> slots_;  // requests in flight, by user_data
   std::vector<std::uint32_t> free_slots_;
+  const Bytes max_bytes_in_flight_;
+  Bytes bytes_in_flight_ = 0;
   bool driven_ = false;
   std::deque<Job*> sleepers_;
   std::vector<std::uint32_t> free_files_;

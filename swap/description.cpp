@@ -51,15 +51,29 @@ Description parse(const json& object) {
   const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), description.store_id, 16);
   if (error != std::errc{} || end != id.data() + id.size())
     throw std::invalid_argument("store_id is no number");
+  StripeShape& shape = description.shape;
   const auto durability = object.at("durability").get<std::string>();
   if (durability != "step" && durability != "none") throw std::invalid_argument("unknown durability");
-  description.durability = durability == "step" ? Durability::step : Durability::none;
-  description.extent_alignment = object.at("extent_alignment").get<Bytes>();
-  if (description.extent_alignment == 0) throw std::invalid_argument("extent_alignment is 0");
+  shape.durability = durability == "step" ? Durability::step : Durability::none;
+  shape.alignment = object.at("extent_alignment").get<Bytes>();
+  if (shape.alignment == 0) throw std::invalid_argument("extent_alignment is 0");
   description.owns_directory = object.at("owns_directory").get<bool>();
+  description.directories = object.at("paths").get<std::vector<std::string>>();
+  if (description.directories.empty() || description.directories.size() > most_paths)
+    throw std::invalid_argument("its paths cannot be so many");
+  shape.paths = static_cast<std::uint32_t>(description.directories.size());
+  shape.parity = object.at("parity").get<std::uint32_t>();
+  if (shape.parity >= shape.paths) throw std::invalid_argument("it has more parity than paths");
+  const auto check_path = [&](std::uint32_t path) {
+    if (path >= shape.paths) throw std::invalid_argument("it names a path that there is not");
+    return path;
+  };
+  description.path = check_path(object.at("path").get<std::uint32_t>());
   description.layout = object.at("layout").get<std::string>();
-  for (const json& block : object.at("blocks"))
+  for (const json& block : object.at("blocks")) {
     description.blocks.push_back({block.at("name").get<std::string>(), block.at("bytes").get<Bytes>()});
+    description.first_paths.push_back(check_path(block.at("path").get<std::uint32_t>()));
+  }
   return description;
 }
 
@@ -99,13 +113,18 @@ void collect_differences(const json& stored, const json& wanted, const std::stri
 
 void write_description(const std::string& directory, const Description& description) {
   json blocks = json::array();
-  for (const SwapBlock& block : description.blocks)
-    blocks.push_back({{"name", block.name}, {"bytes", block.bytes}});
+  for (std::size_t i = 0; i < description.blocks.size(); ++i)
+    blocks.push_back({{"name", description.blocks[i].name},
+                      {"bytes", description.blocks[i].bytes},
+                      {"path", description.first_paths[i]}});
   const json object = {{"format", format_version},
                        {"store_id", fmt::format("{:016x}", description.store_id)},
-                       {"durability", name_of(description.durability)},
-                       {"extent_alignment", description.extent_alignment},
+                       {"durability", name_of(description.shape.durability)},
+                       {"extent_alignment", description.shape.alignment},
                        {"owns_directory", description.owns_directory},
+                       {"paths", description.directories},
+                       {"path", description.path},
+                       {"parity", description.shape.parity},
                        {"layout", description.layout},
                        {"blocks", std::move(blocks)}};
   const std::string text = with_checksum(object);
@@ -125,8 +144,10 @@ Description read_description(const std::string& directory) {
     const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const json object = json::parse(text);
     if (const auto format = object.at("format").get<std::uint64_t>(); format != format_version)
-      throw UsageError(fmt::format("{} has format version {}; this program reads version {}.", path, format,
-                                   format_version));
+      throw UsageError(fmt::format(
+          "{} has format version {}; this program reads version {}. Continue the run with the program that "
+          "wrote it, or start anew without --resume swap.",
+          path, format, format_version));
     if (!checksum_holds(text)) refuse_damaged(path, "its checksum does not hold");
     return parse(object);
   } catch (const json::exception&) {
@@ -134,6 +155,10 @@ Description read_description(const std::string& directory) {
   } catch (const std::invalid_argument& error) {
     refuse_damaged(path, error.what());
   }
+}
+
+bool holds_description(const std::string& directory) {
+  return file_exists(join(directory, description_name));
 }
 
 std::string layout_identity(const std::string& layout) {

@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
 
 #include "headrace/errors.h"
 #include "swap/format.h"
@@ -15,15 +18,46 @@ std::string join(const std::string& directory, std::string_view name) {
   return fmt::format("{}/{}", directory, name);
 }
 
+std::string parent_of(const std::string& path) {
+  std::string trimmed = path;
+  while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
+  const std::size_t slash = trimmed.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : trimmed.substr(0, slash);
+}
+
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  std::string result = std::filesystem::weakly_canonical(path, error).lexically_normal().string();
+  while (result.size() > 1 && result.ends_with('/')) result.pop_back();
+  return error ? path : result;
+}
+
+// A pipe in the place of a file would hold open(2) up until somebody writes into it.
 Fd open_file(const std::string& path, int flags) {
+  if (struct stat status{}; ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
+    throw CorruptData(
+        fmt::format("{} is a pipe, not a file of a swap store. Remove it, or restore the file.", path));
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
   if (fd < 0) throw IoError("open", path, 0, 0, errno);
   return Fd{fd};
 }
 
+// What may not be looked at counts as there: opening it says why it cannot be read.
 bool file_exists(const std::string& path) {
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0;
+  return ::lstat(path.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+bool folder_exists(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+bool is_file_at(int fd, const std::string& path) {
+  struct stat mine {
+  }, there{};
+  return ::fstat(fd, &mine) == 0 && ::stat(path.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+         mine.st_ino == there.st_ino;
 }
 
 std::vector<std::byte> read_file(const std::string& path) {
@@ -58,6 +92,11 @@ void truncate_file(int fd, const std::string& path, std::uint64_t bytes) {
   if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) throw IoError("truncate", path, bytes, 0, errno);
 }
 
+void reserve_file(int fd, const std::string& path, std::uint64_t bytes) {
+  if (::fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) != 0 && errno != EOPNOTSUPP)
+    throw IoError("reserve", path, 0, bytes, errno);
+}
+
 void sync_file(int fd, const std::string& path) {
   if (::fdatasync(fd) != 0) throw IoError("fdatasync", path, 0, 0, errno);
 }
@@ -69,6 +108,27 @@ void sync_folder(const std::string& directory) {
 
 void remove_file(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw IoError("unlink", path, 0, 0, errno);
+}
+
+int make_folder(const std::string& path) {
+  return ::mkdir(path.c_str(), 0755) == 0 ? 0 : errno;
+}
+
+void remove_folder(const std::string& path) noexcept {
+  ::rmdir(path.c_str());
+}
+
+FileSystem file_system_of(const std::string& directory) {
+  struct statvfs space {};
+  struct stat status {};
+  if (::statvfs(directory.c_str(), &space) != 0 || ::stat(directory.c_str(), &status) != 0)
+    throw IoError("statvfs", directory, 0, 0, errno);
+  return {status.st_dev, static_cast<Bytes>(space.f_bavail) * space.f_frsize};
+}
+
+Bytes bytes_on_disk(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 ? static_cast<Bytes>(status.st_blocks) * 512 : 0;
 }
 
 void prepare_replacement(const std::string& directory, std::string_view name,

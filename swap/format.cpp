@@ -1,5 +1,6 @@
 #include "swap/format.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -18,12 +19,25 @@ enum class RecordKind : std::uint32_t { commit = 1, release = 2 };
 struct JournalHeader {
   std::array<char, 8> magic = journal_magic;
   std::uint32_t version = format_version;
-  std::uint32_t blocks = 0;
+  std::uint32_t entries = 0;
   std::uint64_t store_id = 0;
-  std::uint32_t zero = 0;
+  std::uint32_t path = 0;
   std::uint32_t crc = 0;
 };
 static_assert(sizeof(JournalHeader) == 32);
+
+// Each in a sector of its own, so that a torn write leaves the other one.
+constexpr Bytes sector_bytes = 512;
+constexpr std::uint64_t states = 2;
+constexpr Bytes header_bytes = (1 + states) * sector_bytes;
+
+struct StoredState {
+  std::uint64_t epoch = 0;
+  std::uint64_t lost = 0;
+  std::uint32_t zero = 0;
+  std::uint32_t crc = 0;
+};
+static_assert(sizeof(StoredState) == 24);
 
 struct RecordHeader {
   std::uint32_t magic = record_magic;
@@ -41,7 +55,7 @@ struct TableEntry {
   std::uint64_t offset = 0;
   std::uint64_t generation = 0;
   std::uint32_t crc = 0;
-  std::uint32_t zero = 0;
+  std::uint32_t path = 0;
 };
 static_assert(sizeof(TableEntry) == 24);
 
@@ -97,30 +111,45 @@ CommitRecord decode_commit(const RecordView& record) {
   for (ExtentEntry& entry : commit.table) {
     TableEntry stored;
     std::memcpy(&stored, position, sizeof(stored));
-    entry = {stored.offset, stored.generation, stored.crc};
+    entry = {stored.offset, stored.generation, stored.crc, stored.path};
     position += sizeof(stored);
   }
   commit.commit.metadata.assign(reinterpret_cast<const char*>(position), record.header.metadata_bytes);
   return commit;
 }
 
-void check_journal_header(std::span<const std::byte> file, const std::string& path, std::uint64_t store_id,
-                          std::uint32_t blocks) {
+void check_journal_header(std::span<const std::byte> file, const std::string& path,
+                          const JournalIdentity& identity) {
   JournalHeader header;
-  if (file.size() < sizeof(header))
-    throw CorruptData(fmt::format("{} is cut short: {} bytes, its header alone has {}.", path, file.size(),
-                                  sizeof(header)));
+  if (file.size() < header_bytes)
+    throw CorruptData(
+        fmt::format("{} is cut short: {} bytes, its header alone has {}.", path, file.size(), header_bytes));
   std::memcpy(&header, file.data(), sizeof(header));
   if (header.magic != journal_magic || header.crc != header_crc(header))
     throw CorruptData(fmt::format("{} is damaged at offset 0: its header does not check.", path));
   if (header.version != format_version)
     throw UsageError(fmt::format("{} has format version {}; this program reads version {}.", path,
                                  header.version, format_version));
-  if (header.store_id != store_id || header.blocks != blocks)
+  if (header.store_id != identity.store_id || header.entries != identity.entries ||
+      header.path != identity.path)
     throw CorruptData(
-        fmt::format("{} belongs to another store: it has id {:016x} and {} blocks, {} beside it "
-                    "has id {:016x} and {} blocks.",
-                    path, header.store_id, header.blocks, description_name, store_id, blocks));
+        fmt::format("{} belongs to another store or another path: it has id {:016x}, {} entries and path {}; "
+                    "{} beside it has id {:016x}, {} entries and path {}.",
+                    path, header.store_id, header.entries, header.path, description_name, identity.store_id,
+                    identity.entries, identity.path));
+}
+
+PathsState decode_paths_state(std::span<const std::byte> file, const std::string& path) {
+  std::optional<PathsState> newest;
+  for (std::uint64_t slot = 0; slot < states; ++slot) {
+    StoredState stored;
+    std::memcpy(&stored, file.data() + (1 + slot) * sector_bytes, sizeof(stored));
+    if (stored.crc != header_crc(stored) || stored.epoch % states != slot || stored.epoch == 0) continue;
+    if (!newest || stored.epoch > newest->epoch) newest = PathsState{stored.epoch, stored.lost};
+  }
+  if (!newest)
+    throw CorruptData(fmt::format("{} is damaged: no state of the paths in its header checks.", path));
+  return *newest;
 }
 
 void append(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
@@ -140,14 +169,30 @@ std::vector<std::byte> encode_record(RecordHeader header, std::span<const std::b
 
 }  // namespace
 
-std::vector<std::byte> encode_journal_header(std::uint64_t store_id, std::uint32_t blocks) {
+std::vector<std::byte> encode_journal_header(const JournalIdentity& identity, const PathsState& state) {
   JournalHeader header;
-  header.blocks = blocks;
-  header.store_id = store_id;
+  header.entries = identity.entries;
+  header.store_id = identity.store_id;
+  header.path = identity.path;
   header.crc = header_crc(header);
-  std::vector<std::byte> out;
-  append(out, &header, sizeof(header));
+  std::vector<std::byte> out(header_bytes);
+  std::memcpy(out.data(), &header, sizeof(header));
+  const std::vector<std::byte> stored = encode_paths_state(state);
+  std::copy(stored.begin(), stored.end(),
+            out.begin() + static_cast<std::ptrdiff_t>(paths_state_offset(state)));
   return out;
+}
+
+std::vector<std::byte> encode_paths_state(const PathsState& state) {
+  StoredState stored{state.epoch, state.lost, 0, 0};
+  stored.crc = header_crc(stored);
+  std::vector<std::byte> out;
+  append(out, &stored, sizeof(stored));
+  return out;
+}
+
+std::uint64_t paths_state_offset(const PathsState& state) {
+  return (1 + state.epoch % states) * sector_bytes;
 }
 
 std::vector<std::byte> encode_commit(const CommitRecord& record) {
@@ -156,7 +201,7 @@ std::vector<std::byte> encode_commit(const CommitRecord& record) {
   std::vector<std::byte> body;
   body.reserve(body_bytes(record.table.size(), metadata.size()));
   for (const ExtentEntry& entry : record.table) {
-    const TableEntry stored{entry.offset, entry.generation, entry.crc32c, 0};
+    const TableEntry stored{entry.offset, entry.generation, entry.crc32c, entry.path};
     append(body, &stored, sizeof(stored));
   }
   append(body, metadata.data(), metadata.size());
@@ -170,6 +215,25 @@ std::vector<std::byte> encode_commit(const CommitRecord& record) {
   return encode_record(header, body);
 }
 
+std::vector<SwapJournalRecord> list_records(std::span<const std::byte> file) {
+  using Kind = SwapJournalRecord::Kind;
+  std::vector<SwapJournalRecord> records;
+  std::uint64_t offset = journal_header_bytes();
+  while (const std::optional<RecordView> record = record_at(file, offset)) {
+    const RecordHeader& header = record->header;
+    records.push_back({.kind = header.kind == RecordKind::commit ? Kind::commit : Kind::release,
+                       .sequence = header.sequence,
+                       .step = header.step,
+                       .offset = offset,
+                       .bytes = record->bytes(),
+                       .entries = header.entries,
+                       .metadata_bytes = header.metadata_bytes});
+    if (header.kind == RecordKind::release) break;  // nothing valid follows it
+    offset += record->bytes();
+  }
+  return records;
+}
+
 std::vector<std::byte> encode_release(const CommitRecord& record) {
   RecordHeader header;
   header.kind = RecordKind::release;
@@ -179,33 +243,33 @@ std::vector<std::byte> encode_release(const CommitRecord& record) {
 }
 
 Bytes journal_header_bytes() {
-  return sizeof(JournalHeader);
+  return header_bytes;
 }
 
-Bytes commit_record_bytes(std::size_t blocks, Bytes metadata_bytes) {
-  return sizeof(RecordHeader) + body_bytes(blocks, metadata_bytes);
+Bytes commit_record_bytes(std::size_t entries, Bytes metadata_bytes) {
+  return sizeof(RecordHeader) + body_bytes(entries, metadata_bytes);
 }
 
 JournalContents decode_journal(std::span<const std::byte> file, const std::string& path,
-                               std::uint64_t store_id, std::uint32_t blocks) {
-  check_journal_header(file, path, store_id, blocks);
+                               const JournalIdentity& identity) {
+  check_journal_header(file, path, identity);
   JournalContents contents;
-  std::uint64_t offset = sizeof(JournalHeader);
+  contents.state = decode_paths_state(file, path);
+  std::uint64_t offset = header_bytes;
   contents.append_offset = offset;
-  bool released = false;
   while (const std::optional<RecordView> record = record_at(file, offset)) {
     const RecordHeader& header = record->header;
     std::optional<CommitRecord>& newest = contents.history.newest;
     if (header.kind == RecordKind::release) {
-      released = true;
+      contents.released = true;
       offset += record->bytes();
       break;  // the next commit overwrites a release, so nothing valid follows it
     }
-    if (header.entries != blocks || (newest && header.sequence != newest->sequence + 1))
-      throw CorruptData(
-          fmt::format("{} is damaged at offset {}: commit {} with {} entries follows commit {}, and "
-                      "the store has {} blocks. The steps after it cannot be trusted.",
-                      path, offset, header.sequence, header.entries, newest ? newest->sequence : 0, blocks));
+    if (header.entries != identity.entries || (newest && header.sequence != newest->sequence + 1))
+      throw CorruptData(fmt::format(
+          "{} is damaged at offset {}: commit {} with {} entries follows commit {}, and "
+          "there should be {}. The steps after it cannot be trusted.",
+          path, offset, header.sequence, header.entries, newest ? newest->sequence : 0, identity.entries));
     contents.history.superseded = std::move(newest);
     newest = decode_commit(*record);
     contents.newest_offset = offset;
@@ -219,7 +283,8 @@ JournalContents decode_journal(std::span<const std::byte> file, const std::strin
                     "a later one does. Restore the file, or start the run again without resuming.",
                     path, offset));
   contents.torn_bytes = file.size() - offset;
-  if (released || contents.torn_bytes > 0) contents.history.superseded.reset();
+  if (contents.torn_bytes > 0) contents.released = true;
+  if (contents.released) contents.history.superseded.reset();
   return contents;
 }
 

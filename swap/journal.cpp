@@ -1,7 +1,6 @@
 #include "swap/journal.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -20,49 +19,71 @@ Bytes limit_bytes(Bytes record_bytes) {
   return std::max(least_limit_bytes, journal_header_bytes() + records_before_compaction * record_bytes);
 }
 
+struct Encoded {
+  std::vector<std::byte> bytes;
+  std::uint64_t newest_offset = 0;
+};
+
+// A journal of these commits and nothing else.
+Encoded encode_journal(const JournalIdentity& identity, const PathsState& state,
+                       const CommitHistory& history) {
+  Encoded journal{encode_journal_header(identity, state), journal_header_bytes()};
+  for (const auto* record : {&history.superseded, &history.newest}) {
+    if (!*record) continue;
+    journal.newest_offset = journal.bytes.size();
+    const std::vector<std::byte> bytes = encode_commit(**record);
+    journal.bytes.insert(journal.bytes.end(), bytes.begin(), bytes.end());
+  }
+  return journal;
+}
+
 }  // namespace
 
-Journal::Journal(std::string directory, std::uint64_t store_id, std::uint32_t blocks)
-    : directory_(std::move(directory)),
-      path_(join(directory_, journal_name)),
-      store_id_(store_id),
-      blocks_(blocks) {}
+Journal::Journal(std::string directory, const JournalIdentity& identity)
+    : directory_(std::move(directory)), path_(join(directory_, journal_name)), identity_(identity) {}
 
-Bytes Journal::reserved_bytes(std::size_t blocks) {
-  return round_up(limit_bytes(commit_record_bytes(blocks, usual_metadata_bytes)), default_extent_alignment);
+Bytes Journal::reserved_bytes(std::size_t entries) {
+  return round_up(limit_bytes(commit_record_bytes(entries, usual_metadata_bytes)), default_extent_alignment);
 }
 
-// Space for every record up to the compaction, so that a full disk is met at the start. The size stays that
-// of the contents.
+// Space for every record up to the compaction, so that a full disk is met at the start.
 void Journal::reserve() {
-  if (::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(reserved_bytes(blocks_))) != 0 &&
-      errno != EOPNOTSUPP)
-    throw IoError("reserve", path_, 0, reserved_bytes(blocks_), errno);
+  reserve_file(fd_.get(), path_, reserved_bytes(identity_.entries));
 }
 
-Journal Journal::create(const std::string& directory, std::uint64_t store_id, std::uint32_t blocks) {
-  Journal journal(directory, store_id, blocks);
+Journal Journal::create(const std::string& directory, const JournalIdentity& identity) {
+  Journal journal(directory, identity);
   journal.fd_ = open_file(journal.path_, O_RDWR | O_CREAT | O_TRUNC);
   journal.reserve();
-  write_at(journal.fd_.get(), journal.path_, 0, encode_journal_header(store_id, blocks));
+  write_at(journal.fd_.get(), journal.path_, 0, encode_journal_header(identity, {}));
   sync_file(journal.fd_.get(), journal.path_);
   journal.append_offset_ = journal.newest_offset_ = journal_header_bytes();
   return journal;
 }
 
-JournalContents Journal::read(const std::string& directory, std::uint64_t store_id, std::uint32_t blocks) {
+JournalContents Journal::read(const std::string& directory, const JournalIdentity& identity) {
   const std::string path = join(directory, journal_name);
-  return decode_journal(read_file(path), path, store_id, blocks);
+  return decode_journal(read_file(path), path, identity);
 }
 
-Journal Journal::open(const std::string& directory, std::uint64_t store_id, std::uint32_t blocks,
+Journal Journal::open(const std::string& directory, const JournalIdentity& identity,
                       const JournalContents& contents) {
-  Journal journal(directory, store_id, blocks);
+  Journal journal(directory, identity);
   journal.fd_ = open_file(journal.path_, O_RDWR);
+  journal.state_ = contents.state;
   journal.append_offset_ = contents.append_offset;
   journal.newest_offset_ = contents.newest_offset;
-  if (contents.torn_bytes > 0) journal.restore_tail(contents.history);
+  if (contents.torn_bytes > 0)
+    journal.restore_tail(contents.history);
+  else  // a process killed before its last flush leaves a record that is read, and not yet durable
+    sync_file(journal.fd_.get(), journal.path_);
   return journal;
+}
+
+void Journal::replace(const std::string& directory, const JournalIdentity& identity, const PathsState& state,
+                      const CommitHistory& history) {
+  prepare_replacement(directory, journal_name, encode_journal(identity, state, history).bytes);
+  publish_replacement(directory, journal_name);
 }
 
 void Journal::check_usable() const {
@@ -71,6 +92,10 @@ void Journal::check_usable() const {
         fmt::format("{} could not be brought back to its last commit after a failed write, so nothing more "
                     "is written to this swap store. Check the disk, then resume from the last commit.",
                     path_));
+}
+
+bool Journal::exists() const {
+  return is_file_at(fd_.get(), path_);
 }
 
 // Cuts everything after the newest commit, durably. When its predecessor is given up, a release takes the
@@ -93,19 +118,18 @@ void Journal::append_commit(const CommitRecord& record, const CommitHistory& his
   check_usable();
   const std::vector<std::byte> bytes = encode_commit(record);
   if (history.newest && append_offset_ + bytes.size() > limit_bytes(bytes.size())) compact(history);
-  try {
-    write_at(fd_.get(), path_, append_offset_, bytes);
-    sync_file(fd_.get(), path_);
-  } catch (const IoError&) {
-    try {
-      restore_tail(history);
-    } catch (const IoError& second) {
-      log_warning(second.what());
-    }
-    throw;
-  }
+  before_offset_ = newest_offset_;
   newest_offset_ = append_offset_;
   append_offset_ += bytes.size();
+  write_at(fd_.get(), path_, newest_offset_, bytes);
+  sync_file(fd_.get(), path_);
+}
+
+void Journal::take_back(const CommitHistory& history) {
+  check_usable();
+  append_offset_ = newest_offset_;
+  newest_offset_ = before_offset_;
+  restore_tail(history);
 }
 
 void Journal::append_release(const CommitRecord& newest) {
@@ -119,22 +143,20 @@ void Journal::drop_newest(const CommitRecord& remaining) {
   restore_tail({std::nullopt, remaining});
 }
 
+void Journal::write_paths_state(const PathsState& state) {
+  check_usable();
+  write_at(fd_.get(), path_, paths_state_offset(state), encode_paths_state(state));
+  sync_file(fd_.get(), path_);
+  state_ = state;
+}
+
 // A new journal of the commits that are still whole takes the place of this one. When there is no room to
 // write it, the old one simply grows on.
 void Journal::compact(const CommitHistory& history) {
-  std::vector<std::byte> contents = encode_journal_header(store_id_, blocks_);
-  const auto append = [&](const CommitRecord& record) {
-    newest_offset_ = contents.size();
-    const std::vector<std::byte> bytes = encode_commit(record);
-    contents.insert(contents.end(), bytes.begin(), bytes.end());
-  };
-  const std::uint64_t newest_before = newest_offset_;
-  if (history.superseded) append(*history.superseded);
-  append(*history.newest);
+  const Encoded journal = encode_journal(identity_, state_, history);
   try {
-    prepare_replacement(directory_, journal_name, contents);
+    prepare_replacement(directory_, journal_name, journal.bytes);
   } catch (const IoError& error) {
-    newest_offset_ = newest_before;
     warn_once(path_, fmt::format("the swap journal keeps growing: {}", error.what()));
     return;
   }
@@ -142,7 +164,8 @@ void Journal::compact(const CommitHistory& history) {
   publish_replacement(directory_, journal_name);
   fd_ = open_file(path_, O_RDWR);
   broken_ = false;
-  append_offset_ = contents.size();
+  newest_offset_ = journal.newest_offset;
+  append_offset_ = journal.bytes.size();
   try {
     reserve();
   } catch (const IoError& error) {

@@ -120,20 +120,14 @@ class FolderGuard {
 };
 
 Fd open_lock_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0)
+  try {
+    return open_file(path, O_RDWR | O_CREAT);
+  } catch (const IoError& error) {
     throw UsageError(
         fmt::format("cannot write to the swap folder: opening {} failed: {}. Choose a --swap-path that "
                     "this user can write to.",
-                    path, std::strerror(errno)));
-  return Fd{fd};
-}
-
-bool is_file_at(const Fd& fd, const std::string& path) {
-  struct stat mine {
-  }, there{};
-  return ::fstat(fd.get(), &mine) == 0 && ::stat(path.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
-         mine.st_ino == there.st_ino;
+                    path, std::strerror(error.code())));
+  }
 }
 
 }  // namespace
@@ -162,7 +156,7 @@ StoreLock StoreLock::acquire(const std::string& directory) {
     Fd fd = open_lock_file(path);
     const bool held = ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0;
     if (held && errno != EWOULDBLOCK) throw IoError("lock", path, 0, 0, errno);
-    if (!is_file_at(fd, path)) continue;  // its owner removed it meanwhile
+    if (!is_file_at(fd.get(), path)) continue;  // its owner removed it meanwhile
     const SwapOwner owner = parse_owner(text_of(read_file(path)));
     if (held && owner.state == SwapOwner::State::dead) {
       remove_file(path);  // only a forked child of the dead owner still holds it
@@ -183,10 +177,13 @@ bool StoreLock::owned_by_this_process() const {
 
 StoreLock::~StoreLock() {
   if (!fd_ || !owned_by_this_process()) return;  // closing a child's copy releases nothing
-  if (remove_)
-    ::unlink(path_.c_str());
-  else if (::ftruncate(fd_.get(), 0) != 0)
-    ::unlink(path_.c_str());    // a full text would only call a cleanly closed store stale
+  try {
+    if (remove_)
+      remove_file(path_);
+    else
+      truncate_file(fd_.get(), path_, 0);  // a full text would only call a cleanly closed store stale
+  } catch (const std::exception&) {        // what cannot be written any more cannot be cleaned up either
+  }
   ::flock(fd_.get(), LOCK_UN);  // also where a forked child still has a copy
 }
 

@@ -1,8 +1,13 @@
 #include "swap/transfer.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "headrace/errors.h"
+#include "headrace/log.h"
 
 namespace headrace::swap {
 namespace {
@@ -28,68 +33,187 @@ class Ticket final : public SwapTicket::State {
 
 }  // namespace
 
-Transfer::Transfer(std::shared_ptr<const ExtentFile> file, IoDirection direction, std::uint32_t block,
-                   ExtentEntry entry, IoTicket ticket, HostLease buffer)
-    : file_(std::move(file)),
+Transfer::Transfer(std::shared_ptr<Stripes> stripes, IoDirection direction, std::uint32_t block,
+                   std::span<const ExtentEntry> entries, HostLease buffer, ParityBuffers::Slot parity)
+    : stripes_(std::move(stripes)),
       direction_(direction),
       block_(block),
-      entry_(entry),
-      ticket_(std::move(ticket)),
+      entries_(entries.begin(), entries.end()),
       buffer_(std::move(buffer)),
-      complete_(!ticket_) {}
-
-std::string Transfer::what() const {
-  return fmt::format("{} of swap block \"{}\" (generation {})",
-                     direction_ == IoDirection::read ? "read" : "write", file_->blocks[block_].name,
-                     entry_.generation);
-}
-
-void Transfer::complete() {
-  const std::lock_guard lock(mutex_);
-  if (complete_) return;
-  const IoResult result = ticket_.wait();
-  buffer_ = ticket_.take();
-  ticket_ = {};
-  complete_ = true;
-  verify(result);
-}
-
-void Transfer::verify(IoResult result) {
-  code_ = result.code;
-  if (!result.ok()) return;
-  const Bytes bytes = file_->blocks[block_].bytes;
-  if (result.bytes < bytes) {
-    if (direction_ == IoDirection::write)
-      code_ = EIO;
-    else
-      corruption_ = fmt::format("the file ends after {} of {} bytes", result.bytes, bytes);
+      parity_(std::move(parity)),
+      good_(entries_.size()) {
+  if (stripes_->map.piece_bytes(block_) == 0) {
+    complete_ = true;
   } else if (direction_ == IoDirection::read) {
-    if (const std::uint32_t crc = crc32c(buffer_.memory().first(bytes)); crc != entry_.crc32c)
-      corruption_ =
-          fmt::format("its {} bytes have CRC32C {:08x}, {:08x} was written", bytes, crc, entry_.crc32c);
+    submit_read();
+  } else {
+    for (std::uint32_t piece = 0; piece < entries_.size(); ++piece)
+      if (!stripes_->group.is_lost(entries_[piece].path)) submit(piece, memory_of(piece));
   }
 }
 
+std::byte* Transfer::memory_of(std::uint32_t piece) const {
+  return stripes_->piece_memory(block_, piece, buffer_.data(), parity_.memory());
+}
+
+void Transfer::submit(std::uint32_t piece, std::byte* memory) {
+  const Bytes bytes = stripes_->map.piece_bytes(block_);
+  const ExtentEntry& entry = entries_[piece];
+  in_flight_.push_back({piece, memory,
+                        stripes_->engine.submit(direction_, stripes_->group.extents(entry.path), entry.offset,
+                                                HostLease::borrowed({memory, bytes}), bytes)});
+}
+
+// The data pieces; for each that lies on a lost path a parity piece.
+void Transfer::submit_read() {
+  const std::uint32_t data_pieces = stripes_->map.shape().data_pieces();
+  std::uint32_t wanted = data_pieces;
+  for (std::uint32_t piece = 0; piece < entries_.size() && wanted > 0; ++piece) {
+    if (piece >= data_pieces && !parity_) break;
+    if (stripes_->group.is_lost(entries_[piece].path)) continue;
+    submit(piece, memory_of(piece));
+    --wanted;
+  }
+}
+
+std::string Transfer::what() const {
+  return fmt::format("{} of swap block \"{}\" (generation {})",
+                     direction_ == IoDirection::read ? "read" : "write", stripes_->blocks[block_].name,
+                     entries_.front().generation);
+}
+
+void Transfer::fail(std::uint32_t piece, int code) {
+  if (code_ != 0) return;
+  code_ = code;
+  failed_piece_ = piece;
+}
+
+void Transfer::damage(std::uint32_t piece, const std::string& why) {
+  const ExtentEntry& entry = entries_[piece];
+  problems_.push_back(
+      fmt::format("{} at offset {}: {}", stripes_->group.extents_path(entry.path), entry.offset, why));
+}
+
+void Transfer::complete() {
+  if (complete_) return;
+  complete_ = true;
+  for (Piece& piece : in_flight_) complete_piece(piece);
+  in_flight_.clear();
+  if (direction_ == IoDirection::read && code_ == 0) rebuild();
+  parity_.reset();
+}
+
+void Transfer::complete_piece(Piece& piece) {
+  IoResult result = piece.ticket.wait();
+  (void)piece.ticket.take();
+  if (direction_ == IoDirection::read) return complete_read_piece(piece, result);
+  if (result.ok() && result.bytes < stripes_->map.piece_bytes(block_)) result.code = EIO;
+  if (result.ok()) return;
+  const bool survives = stripes_->group.survives(entries_[piece.index].path, result.code, "writing");
+  if (!survives) fail(piece.index, result.code);
+  too_many_lost_ = !survives && stripes_->group.too_many_lost();
+}
+
+// A read that fails where the drive answers elsewhere is a bad place, not a lost path.
+void Transfer::complete_read_piece(const Piece& piece, IoResult result) {
+  const ExtentEntry& entry = entries_[piece.index];
+  const Bytes checked = stripes_->map.checked_bytes(block_);
+  if (!result.ok()) {
+    if (!has_parity() || !is_path_failure(result.code)) return fail(piece.index, result.code);
+    if (result.code != EIO || !path_answers(entry.path))
+      (void)stripes_->group.survives(entry.path, result.code, "reading");
+    else
+      damage(piece.index, std::strerror(result.code));
+  } else if (result.bytes < checked) {
+    damage(piece.index, fmt::format("the file ends after {} of {} bytes", result.bytes, checked));
+  } else if (const std::uint32_t crc = crc32c({piece.memory, checked}); crc != entry.crc32c) {
+    damage(piece.index,
+           fmt::format("its {} bytes have CRC32C {:08x}, {:08x} was written", checked, crc, entry.crc32c));
+  } else {
+    good_[piece.index] = piece.memory;
+  }
+}
+
+// Whether the path reads anything at all: its first and its last place.
+bool Transfer::path_answers(std::uint32_t path) {
+  const IoFile& file = stripes_->group.extents(path);
+  const Bytes bytes = stripes_->map.shape().alignment;
+  const Bytes file_bytes = stripes_->map.file_bytes(path);
+  const AlignedMemory memory(bytes);
+  for (const std::uint64_t offset : {std::uint64_t{0}, file_bytes - bytes}) {
+    IoTicket ticket =
+        stripes_->engine.submit(IoDirection::read, file, offset, HostLease::borrowed(memory.memory()), bytes);
+    if (ticket.wait().ok()) return true;
+  }
+  return false;
+}
+
+// Data pieces that were not read right are computed from the others; parity pieces are read as needed.
+void Transfer::rebuild() {
+  const StripeShape& shape = stripes_->map.shape();
+  const std::uint32_t data_pieces = shape.data_pieces();
+  std::vector<ParityCode::Piece> lost, sources;
+  for (std::uint32_t piece = 0; piece < data_pieces; ++piece)
+    if (good_[piece] == nullptr) lost.push_back({piece, memory_of(piece)});
+  if (lost.empty()) return;
+  if (has_parity()) {
+    // Parity that this transfer read lies in its own buffer; what is missing still goes beside it.
+    std::byte* memory = parity_ ? parity_.memory() : stripes_->buffers->rebuild_memory();
+    auto good = static_cast<std::uint32_t>(
+        std::count_if(good_.begin(), good_.end(), [](const std::byte* piece) { return piece != nullptr; }));
+    for (std::uint32_t piece = data_pieces; piece < entries_.size() && good < data_pieces; ++piece) {
+      if (good_[piece] != nullptr || stripes_->group.is_lost(entries_[piece].path)) continue;
+      submit(piece, stripes_->piece_memory(block_, piece, buffer_.data(), memory));
+      complete_piece(in_flight_.back());
+      in_flight_.pop_back();
+      good += good_[piece] != nullptr;
+    }
+    for (std::uint32_t piece = 0; piece < entries_.size() && sources.size() < data_pieces; ++piece)
+      if (good_[piece] != nullptr) sources.push_back({piece, good_[piece]});
+  }
+  if (sources.size() < data_pieces) {
+    too_many_lost_ = stripes_->group.too_many_lost();
+    const std::vector<std::string> missing = stripes_->group.lost_directories();
+    corruption_ = fmt::format("{}{}", fmt::join(problems_, "; "),
+                              missing.empty() ? "" : fmt::format("; lost: {}", fmt::join(missing, ", ")));
+    return;
+  }
+  stripes_->code->rebuild(sources, lost, stripes_->map.piece_bytes(block_));
+  for (const ParityCode::Piece& piece : lost) {
+    const std::uint32_t crc = crc32c({piece.memory, stripes_->map.checked_bytes(block_)});
+    if (crc != entries_[piece.index].crc32c)
+      corruption_ = fmt::format("what parity gives has CRC32C {:08x}, {:08x} was written", crc,
+                                entries_[piece.index].crc32c);
+    rebuilt_.push_back(piece.index);
+  }
+  for (const std::string& problem : problems_)
+    warn_once(problem, fmt::format("swap block \"{}\" (generation {}) is damaged in {}. It was rebuilt by "
+                                   "parity; `headrace inspect --repair` repairs what is on the disk.",
+                                   stripes_->blocks[block_].name, entries_.front().generation, problem));
+}
+
 bool Transfer::is_complete() {
-  const std::lock_guard lock(mutex_);
-  return complete_ || ticket_.done();
+  return complete_ ||
+         std::all_of(in_flight_.begin(), in_flight_.end(), [](Piece& piece) { return piece.ticket.done(); });
 }
 
 void Transfer::check() {
   complete();
-  const std::string& path = file_->file.path();
-  if (code_ != 0) throw IoError(what(), path, entry_.offset, file_->blocks[block_].bytes, code_);
+  if (too_many_lost_) stripes_->group.throw_too_many_lost();
+  if (code_ != 0) {
+    const ExtentEntry& entry = entries_[failed_piece_];
+    throw IoError(what(), stripes_->group.extents_path(entry.path), entry.offset,
+                  stripes_->map.checked_bytes(block_), code_);
+  }
   if (!corruption_.empty())
     throw CorruptData(fmt::format(
-        "swap block \"{}\" (generation {}) is damaged in {} at offset {}: {}. The disk or another "
-        "program changed it, and the run cannot continue from this step; `headrace inspect SWAP-PATH "
-        "--verify` lists all damage.",
-        file_->blocks[block_].name, entry_.generation, path, entry_.offset, corruption_));
+        "swap block \"{}\" (generation {}) is damaged in {}. The disk or another program changed it, and the "
+        "run cannot continue from this step; `headrace inspect SWAP-PATH --verify` lists all damage.",
+        stripes_->blocks[block_].name, entries_.front().generation, corruption_));
 }
 
 HostLease Transfer::take() {
   complete();
-  const std::lock_guard lock(mutex_);
   return std::move(buffer_);
 }
 

@@ -1,51 +1,68 @@
-// One read or write of a block's extent, shared by the ticket that the caller holds and the store that waits
-// for it at commit.
+// One read or write of a block, all its pieces, shared by the ticket that the caller holds and the store that
+// waits for it at commit. The store's owner thread alone.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "headrace/io_engine.h"
 #include "headrace/swap_store.h"
-#include "swap/extent_map.h"
+#include "swap/stripes.h"
 
 namespace headrace::swap {
 
-// What a transfer needs for as long as it lives, even beyond the store.
-struct ExtentFile {
-  IoFile file;
-  std::vector<SwapBlock> blocks;
-};
-
 class Transfer {
  public:
-  // A transfer in flight. `ticket` is empty for a block of 0 bytes; `buffer` is then handed back as it came.
-  Transfer(std::shared_ptr<const ExtentFile> file, IoDirection direction, std::uint32_t block,
-           ExtentEntry entry, IoTicket ticket, HostLease buffer);
-  // Blocks until the transfer is complete and checks what was read. Any thread; idempotent; does not throw.
+  // Starts it. `entries` are those of the block's pieces. `parity` holds the parity pieces of a write; a read
+  // of a block with a piece on a lost path needs one too.
+  Transfer(std::shared_ptr<Stripes> stripes, IoDirection direction, std::uint32_t block,
+           std::span<const ExtentEntry> entries, HostLease buffer, ParityBuffers::Slot parity);
+  // Blocks until it is complete, checks what was read, and rebuilds by parity what is missing or damaged.
+  // Idempotent; does not throw.
   void complete();
   bool is_complete();
   void check();      // complete(), then throws IoError or CorruptData if it failed
   HostLease take();  // complete(), then the buffer, whatever the outcome
-  std::uint64_t offset() const { return entry_.offset; }
+  std::uint64_t offset() const { return entries_.front().offset; }
+  // Pieces that a read found missing or damaged.
+  const std::vector<std::uint32_t>& rebuilt() const { return rebuilt_; }
 
  private:
-  void verify(IoResult result);
+  struct Piece {
+    std::uint32_t index;
+    std::byte* memory;
+    IoTicket ticket;
+  };
+  std::byte* memory_of(std::uint32_t piece) const;
+  void submit(std::uint32_t piece, std::byte* memory);
+  void submit_read();
+  void complete_piece(Piece& piece);
+  void complete_read_piece(const Piece& piece, IoResult result);
+  bool path_answers(std::uint32_t path);
+  void rebuild();
+  void fail(std::uint32_t piece, int code);
+  void damage(std::uint32_t piece, const std::string& why);
   std::string what() const;  // read of block "name" (generation 3)
+  bool has_parity() const { return stripes_->code.has_value(); }
 
-  const std::shared_ptr<const ExtentFile> file_;
+  const std::shared_ptr<Stripes> stripes_;
   const IoDirection direction_;
   const std::uint32_t block_;
-  const ExtentEntry entry_;
-  std::mutex mutex_;
-  IoTicket ticket_;   // until complete
-  HostLease buffer_;  // afterwards
+  const std::vector<ExtentEntry> entries_;
+  HostLease buffer_;
+  ParityBuffers::Slot parity_;
+  std::vector<Piece> in_flight_;
+  std::vector<std::byte*> good_;       // by piece: where it was read to and found right
+  std::vector<std::string> problems_;  // of pieces that are missing or damaged
+  std::vector<std::uint32_t> rebuilt_;
   bool complete_ = false;
   int code_ = 0;
+  std::uint32_t failed_piece_ = 0;
   std::string corruption_;
+  bool too_many_lost_ = false;
 };
 
 SwapTicket make_ticket(std::shared_ptr<Transfer> transfer);

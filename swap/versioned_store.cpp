@@ -1,69 +1,28 @@
 #include "swap/versioned_store.h"
 
-#include <unistd.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "headrace/errors.h"
 #include "headrace/log.h"
-#include "swap/files.h"
 
 namespace headrace::swap {
-namespace {
 
-// Memory for direct I/O outside the pools; only where a store checks itself before the run goes on.
-class ScratchBuffer {
- public:
-  ScratchBuffer(Bytes alignment, Bytes bytes)
-      : memory_(static_cast<std::byte*>(std::aligned_alloc(alignment, round_up(bytes + 1, alignment)))),
-        bytes_(bytes) {
-    if (memory_ == nullptr) throw std::bad_alloc();
-  }
-  HostLease lease() const { return HostLease::borrowed({memory_.get(), bytes_}); }
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  Bytes bytes_;
-};
-
-}  // namespace
-
-void remove_store_files(const std::string& directory) {
-  if (const std::string description = join(directory, description_name); file_exists(description)) {
-    remove_file(description);  // first what makes it a store: after a crash it is whole or none
-    sync_folder(directory);
-  }
-  for (const char* name : {journal_name, extents_name}) remove_file(join(directory, name));
-  for (const char* name : {description_name, journal_name, extents_name})
-    remove_file(join(directory, name) + replacement_suffix);
-}
-
-VersionedStore::VersionedStore(StoreParts parts, IoEngine& engine)
+VersionedStore::VersionedStore(StoreParts parts)
     : parts_(std::move(parts)),
-      engine_(engine),
-      working_(blocks().size()),
+      stripes_(parts_.stripes),
+      working_(stripes_->map.entries()),
       step_writes_(blocks().size()),
       reads_(blocks().size()) {
   if (parts_.history.newest) working_ = parts_.history.newest->table;
 }
 
 VersionedStore::~VersionedStore() {
-  if (!parts_.lock || !parts_.lock->owned_by_this_process()) return;
+  if (parts_.read_only || !stripes_->group.owned_by_this_process()) return;
   for (const BlockIndex block : written_) step_writes_[block]->complete();
-  if (!remove_on_close_) return;
-  try {
-    remove_store_files(parts_.directory);
-  } catch (const IoError& error) {
-    log_warning(error.what());
-  }
-  parts_.lock->remove_file_on_release();
-  parts_.lock.reset();
-  if (parts_.description.owns_directory) ::rmdir(parts_.directory.c_str());  // stays when others use it too
+  stripes_->group.close(remove_on_close_);
 }
 
 const SwapBlock& VersionedStore::block_at(BlockIndex block) const {
@@ -71,71 +30,121 @@ const SwapBlock& VersionedStore::block_at(BlockIndex block) const {
   return blocks()[block];
 }
 
+std::string VersionedStore::name() const {
+  return fmt::format("{}", fmt::join(stripes_->group.directories(), ", "));
+}
+
 void VersionedStore::check_writable() const {
-  HEADRACE_CHECK(parts_.lock && parts_.lock->owned_by_this_process(),
-                 "{} is written through a store opened read-only or inherited by fork", parts_.directory);
-  if (parts_.journal) parts_.journal->check_usable();
+  HEADRACE_CHECK(!parts_.read_only && stripes_->group.owned_by_this_process(),
+                 "{} is written through a store opened read-only or inherited by fork", name());
+  stripes_->group.check_usable();
+}
+
+void VersionedStore::check_buffer(BlockIndex block, const HostLease& buffer) const {
+  HEADRACE_CHECK(buffer.memory().size() >= stripes_->map.buffer_bytes(block),
+                 "a buffer of {} bytes for swap block \"{}\", which needs {}", buffer.memory().size(),
+                 blocks()[block].name, stripes_->map.buffer_bytes(block));
 }
 
 Bytes VersionedStore::buffer_bytes(BlockIndex block) const {
   (void)block_at(block);
-  return parts_.map.extent_bytes(block);
+  return stripes_->map.buffer_bytes(block);
 }
 
-std::shared_ptr<Transfer> VersionedStore::submit(IoDirection direction, BlockIndex block, ExtentEntry entry,
-                                                 HostLease buffer) {
-  const Bytes bytes = parts_.map.extent_bytes(block);
-  if (bytes == 0)
-    return std::make_shared<Transfer>(parts_.extents, direction, block, entry, IoTicket{}, std::move(buffer));
-  IoTicket ticket = engine_.submit(direction, parts_.extents->file, entry.offset, std::move(buffer), bytes);
-  return std::make_shared<Transfer>(parts_.extents, direction, block, entry, std::move(ticket), HostLease{});
+std::span<ExtentEntry> VersionedStore::entries_of(ExtentTable& table, BlockIndex block) const {
+  return std::span(table).subspan(stripes_->map.entry(block), stripes_->map.shape().pieces());
+}
+std::span<const ExtentEntry> VersionedStore::entries_of(const ExtentTable& table, BlockIndex block) const {
+  return std::span(table).subspan(stripes_->map.entry(block), stripes_->map.shape().pieces());
+}
+
+// A parity buffer, after waiting for the oldest transfer that holds one where all are taken.
+ParityBuffers::Slot VersionedStore::parity_buffer() {
+  for (;;) {
+    if (ParityBuffers::Slot slot = stripes_->buffers->try_acquire()) return slot;
+    HEADRACE_CHECK(!with_parity_.empty(), "no parity buffer is free, and no transfer holds one");
+    if (const std::shared_ptr<Transfer> oldest = with_parity_.front().lock()) oldest->complete();
+    with_parity_.pop_front();
+  }
+}
+
+std::shared_ptr<Transfer> VersionedStore::start(IoDirection direction, BlockIndex block,
+                                                std::span<const ExtentEntry> entries, HostLease buffer,
+                                                ParityBuffers::Slot parity) {
+  const bool holds_parity = static_cast<bool>(parity);
+  auto transfer =
+      std::make_shared<Transfer>(stripes_, direction, block, entries, std::move(buffer), std::move(parity));
+  if (holds_parity) with_parity_.push_back(transfer);
+  return transfer;
+}
+
+std::shared_ptr<Transfer> VersionedStore::start_read(BlockIndex block, std::span<const ExtentEntry> entries,
+                                                     HostLease buffer) {
+  const std::span<const ExtentEntry> data = entries.first(stripes_->map.shape().data_pieces());
+  const bool degraded = stripes_->code && stripes_->map.piece_bytes(block) > 0 &&
+                        std::any_of(data.begin(), data.end(), [&](const ExtentEntry& entry) {
+                          return stripes_->group.is_lost(entry.path);
+                        });
+  return start(IoDirection::read, block, entries, std::move(buffer),
+               degraded ? parity_buffer() : ParityBuffers::Slot{});
 }
 
 SwapTicket VersionedStore::read(BlockIndex block, HostLease buffer) {
   const SwapBlock& description = block_at(block);
-  HEADRACE_CHECK(working_[block].generation > 0, "swap block \"{}\" is read but was never written",
+  const std::span<const ExtentEntry> entries = entries_of(std::as_const(working_), block);
+  HEADRACE_CHECK(entries.front().generation > 0, "swap block \"{}\" is read but was never written",
                  description.name);
-  HEADRACE_CHECK(buffer.memory().size() >= parts_.map.extent_bytes(block),
-                 "a buffer of {} bytes for swap block \"{}\", which needs {}", buffer.memory().size(),
-                 description.name, parts_.map.extent_bytes(block));
+  check_buffer(block, buffer);
+  if (stripes_->group.too_many_lost()) stripes_->group.throw_too_many_lost();
   if (step_writes_[block]) step_writes_[block]->complete();  // the engine does not keep transfers in order
-  std::shared_ptr<Transfer> transfer = submit(IoDirection::read, block, working_[block], std::move(buffer));
+  std::shared_ptr<Transfer> transfer = start_read(block, entries, std::move(buffer));
   reads_[block] = transfer;
   return make_ticket(std::move(transfer));
+}
+
+// The places of the version that a write of this step makes.
+std::vector<ExtentEntry> VersionedStore::next_version(BlockIndex block) const {
+  const StripeMap& map = stripes_->map;
+  const auto table_of = [](const std::optional<CommitRecord>& record) {
+    return record ? &record->table : nullptr;
+  };
+  const ExtentTable* committed = table_of(parts_.history.newest);
+  const std::uint32_t copy = map.free_copy(block, committed, table_of(parts_.history.superseded));
+  const std::uint64_t before = committed != nullptr ? (*committed)[map.entry(block)].generation : 0;
+  std::vector<ExtentEntry> entries(map.shape().pieces());
+  for (std::uint32_t piece = 0; piece < entries.size(); ++piece)
+    entries[piece] = {map.offset(block, piece, copy), before + 1, 0, map.path_of(block, piece)};
+  return entries;
 }
 
 SwapTicket VersionedStore::write(BlockIndex block, HostLease buffer) {
   check_writable();
   const SwapBlock& description = block_at(block);
-  const Bytes extent_bytes = parts_.map.extent_bytes(block);
-  HEADRACE_CHECK(buffer.memory().size() >= extent_bytes,
-                 "a buffer of {} bytes for swap block \"{}\", which needs {}", buffer.memory().size(),
-                 description.name, extent_bytes);
-  const ExtentEntry committed = parts_.history.newest ? parts_.history.newest->table[block] : ExtentEntry{};
-  const ExtentEntry* superseded =
-      parts_.history.superseded ? &parts_.history.superseded->table[block] : nullptr;
-  ExtentEntry entry;
-  entry.offset = parts_.map.free_extent(block, committed, superseded);
-  entry.generation = committed.generation + 1;
+  check_buffer(block, buffer);
+  std::vector<ExtentEntry> entries = next_version(block);
   if (const std::shared_ptr<Transfer> reading = reads_[block].lock())
-    HEADRACE_CHECK(reading->offset() != entry.offset || reading->is_complete(),
+    HEADRACE_CHECK(reading->offset() != entries.front().offset || reading->is_complete(),
                    "swap block \"{}\" is overwritten while it is being read", description.name);
-  const std::span<std::byte> padding =
-      buffer.memory().subspan(description.bytes, extent_bytes - description.bytes);
-  if (!padding.empty()) std::memset(padding.data(), 0, padding.size());
-  entry.crc32c = crc32c(buffer.memory().first(description.bytes));
+  const Bytes buffer_bytes = stripes_->map.buffer_bytes(block);
+  if (buffer_bytes > description.bytes)
+    std::memset(buffer.data() + description.bytes, 0, buffer_bytes - description.bytes);
+  ParityBuffers::Slot parity;
+  if (stripes_->code && buffer_bytes > 0) parity = parity_buffer();
+  stripes_->seal(block, buffer.data(), parity.memory(), entries);
 
   if (step_writes_[block]) step_writes_[block]->complete();
-  std::shared_ptr<Transfer> transfer = submit(IoDirection::write, block, entry, std::move(buffer));
+  std::shared_ptr<Transfer> transfer =
+      start(IoDirection::write, block, entries, std::move(buffer), std::move(parity));
   if (!step_writes_[block]) written_.push_back(block);
   step_writes_[block] = transfer;
-  working_[block] = entry;
+  std::copy(entries.begin(), entries.end(), entries_of(working_, block).begin());
   return make_ticket(std::move(transfer));
 }
 
 void VersionedStore::finish_writes_of_step() {
   for (const BlockIndex block : written_) step_writes_[block]->complete();
   for (const BlockIndex block : written_) step_writes_[block]->check();
+  if (stripes_->group.too_many_lost()) stripes_->group.throw_too_many_lost();
 }
 
 void VersionedStore::forget_writes_of_step() {
@@ -150,17 +159,18 @@ void VersionedStore::commit(const SwapCommit& commit) {
                  "step {} is committed after step {}", commit.step, history.newest->commit.step);
   finish_writes_of_step();
   CommitRecord record{history.newest ? history.newest->sequence + 1 : 1, commit, working_};
-  if (parts_.journal) {
+  if (keeps_steps()) {
     // After a failed flush the kernel forgets which pages were lost, so flushing again would prove nothing.
     if (flush_failed_)
       throw Error(fmt::format("{} could not be flushed in this step: roll the step back, or stop and resume.",
-                              parts_.extents->file.path()));
+                              name()));
+    stripes_->group.check_present();
     if (!written_.empty()) {
       flush_failed_ = true;
-      parts_.extents->file.sync_data();
+      stripes_->group.flush_extents();
       flush_failed_ = false;
     }
-    parts_.journal->append_commit(record, history);
+    stripes_->group.append_commit(record, history);
     history.superseded = std::move(history.newest);
   }
   history.newest = std::move(record);
@@ -170,18 +180,18 @@ void VersionedStore::commit(const SwapCommit& commit) {
 void VersionedStore::release_superseded() {
   check_writable();
   if (!parts_.history.superseded) return;
-  parts_.journal->append_release(*parts_.history.newest);
+  stripes_->group.append_release(*parts_.history.newest);
   parts_.history.superseded.reset();
 }
 
 void VersionedStore::rollback() {
   check_writable();
   if (written_.empty()) return;
-  if (!parts_.journal)
+  if (!keeps_steps())
     throw Error(
         fmt::format("the step in progress in {} cannot be rolled back: with durability \"none\" blocks are "
                     "updated in place. Use durability \"step\".",
-                    parts_.directory));
+                    name()));
   for (const BlockIndex block : written_) step_writes_[block]->complete();
   forget_writes_of_step();
   flush_failed_ = false;
@@ -200,12 +210,12 @@ std::vector<SwapCommit> VersionedStore::commits() const {
 
 void VersionedStore::position_at(std::uint64_t step) {
   CommitHistory& history = parts_.history;
-  HEADRACE_CHECK(written_.empty(), "{} is positioned in the middle of a step", parts_.directory);
+  HEADRACE_CHECK(written_.empty(), "{} is positioned in the middle of a step", name());
   if (history.newest && history.newest->commit.step == step) return;
   HEADRACE_CHECK(history.superseded && history.superseded->commit.step == step,
-                 "{} does not hold step {} any more", parts_.directory, step);
+                 "{} does not hold step {} any more", name(), step);
   check_whole(*history.superseded);
-  if (parts_.journal) parts_.journal->drop_newest(*history.superseded);
+  if (!parts_.read_only) stripes_->group.drop_newest(*history.superseded);
   history.newest = std::move(history.superseded);
   history.superseded.reset();
   working_ = history.newest->table;
@@ -215,22 +225,40 @@ void VersionedStore::position_at(std::uint64_t step) {
 void VersionedStore::check_whole(const CommitRecord& record) {
   std::vector<BlockIndex> own;
   Bytes largest = 0;
-  for (BlockIndex block = 0; block < blocks().size(); ++block)
-    if (record.table[block].generation > 0 && record.table[block] != parts_.history.newest->table[block]) {
-      own.push_back(block);
-      largest = std::max(largest, parts_.map.extent_bytes(block));
-    }
-  const ScratchBuffer buffer(
-      std::max<Bytes>(default_extent_alignment, parts_.extents->file.memory_alignment()), largest);
+  for (BlockIndex block = 0; block < blocks().size(); ++block) {
+    const auto older = entries_of(record.table, block);
+    const auto newer = entries_of(std::as_const(parts_.history.newest->table), block);
+    if (older.front().generation == 0 || std::equal(older.begin(), older.end(), newer.begin())) continue;
+    own.push_back(block);
+    largest = std::max(largest, stripes_->map.buffer_bytes(block));
+  }
+  const AlignedMemory buffer(largest);
   for (const BlockIndex block : own)
-    submit(IoDirection::read, block, record.table[block], buffer.lease())->check();
+    start_read(block, entries_of(record.table, block), HostLease::borrowed(buffer.memory()))->check();
 }
 
 std::vector<SwapStore::Extent> VersionedStore::extents(BlockIndex block) const {
+  (void)block_at(block);
+  std::vector<Extent> extents;
+  for (const ExtentEntry& entry : entries_of(working_, block))
+    if (entry.generation > 0)
+      extents.push_back({stripes_->group.extents_path(entry.path), entry.offset,
+                         stripes_->map.checked_bytes(block), entry.generation, entry.crc32c});
+  return extents;
+}
+
+std::vector<std::string> VersionedStore::damage(BlockIndex block) {
   const SwapBlock& description = block_at(block);
-  const ExtentEntry& entry = working_[block];
-  if (entry.generation == 0) return {};
-  return {{parts_.extents->file.path(), entry.offset, description.bytes, entry.generation, entry.crc32c}};
+  const auto entries = entries_of(std::as_const(working_), block);
+  if (entries.front().generation == 0) return {};
+  if (step_writes_[block]) step_writes_[block]->complete();
+  const AlignedMemory memory(stripes_->map.piece_bytes(block) * entries.size());
+  std::vector<std::string> found;
+  for (const std::string& wrong : stripes_->read_pieces(block, entries, memory.memory().data()))
+    if (!wrong.empty())
+      found.push_back(fmt::format("swap block \"{}\" (generation {}) is damaged in {}", description.name,
+                                  entries.front().generation, wrong));
+  return found;
 }
 
 void VersionedStore::remove_on_close() {

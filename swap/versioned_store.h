@@ -1,7 +1,8 @@
-// The one SwapStore: copy-on-write extents in one file, a journal of commits, a lock. swap_store.h is the
-// contract; how a folder becomes a store, or a store is opened, is in open_store.cpp.
+// The one SwapStore: copy-on-write extents on its paths, journals of commits, locks. swap_store.h is the
+// contract; how folders become a store, or a store is opened, is in create_store.cpp and open_store.cpp.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,33 +10,27 @@
 
 #include "headrace/swap_store.h"
 #include "swap/description.h"
-#include "swap/extent_map.h"
 #include "swap/format.h"
-#include "swap/journal.h"
-#include "swap/lock.h"
+#include "swap/stripes.h"
 #include "swap/transfer.h"
 
 namespace headrace::swap {
 
 struct StoreParts {
-  std::string directory;
-  Description description;  // its blocks are in `extents`
-  std::shared_ptr<ExtentFile> extents;
-  ExtentMap map;
-  std::optional<StoreLock> lock;   // absent when opened read-only
-  std::optional<Journal> journal;  // absent with Durability::none and when opened read-only
-  CommitHistory history;
+  Durability durability = Durability::step;
+  std::string layout;
+  bool read_only = false;
+  CommitHistory history{};
+  std::shared_ptr<Stripes> stripes{};
 };
-
-void remove_store_files(const std::string& directory);  // all but the lock
 
 class VersionedStore final : public SwapStore {
  public:
-  VersionedStore(StoreParts parts, IoEngine& engine);
+  explicit VersionedStore(StoreParts parts);
   ~VersionedStore() override;
 
-  const std::vector<SwapBlock>& blocks() const override { return parts_.extents->blocks; }
-  const std::string& layout() const override { return parts_.description.layout; }
+  const std::vector<SwapBlock>& blocks() const override { return stripes_->blocks; }
+  const std::string& layout() const override { return parts_.layout; }
   Bytes buffer_bytes(BlockIndex block) const override;
   SwapTicket read(BlockIndex block, HostLease buffer) override;
   SwapTicket write(BlockIndex block, HostLease buffer) override;
@@ -45,24 +40,36 @@ class VersionedStore final : public SwapStore {
   std::vector<SwapCommit> commits() const override;
   void position_at(std::uint64_t step) override;
   std::vector<Extent> extents(BlockIndex block) const override;
-  Directories lost_directories() const override { return {}; }
+  std::vector<std::string> damage(BlockIndex block) override;
+  Directories lost_directories() const override { return stripes_->group.lost_directories(); }
   void remove_on_close() override;
 
  private:
   const SwapBlock& block_at(BlockIndex block) const;
+  std::string name() const;  // of its folders
+  bool keeps_steps() const { return parts_.durability == Durability::step; }
   void check_writable() const;
-  std::shared_ptr<Transfer> submit(IoDirection direction, BlockIndex block, ExtentEntry entry,
-                                   HostLease buffer);
+  void check_buffer(BlockIndex block, const HostLease& buffer) const;
+  std::span<ExtentEntry> entries_of(ExtentTable& table, BlockIndex block) const;
+  std::span<const ExtentEntry> entries_of(const ExtentTable& table, BlockIndex block) const;
+  std::vector<ExtentEntry> next_version(BlockIndex block) const;
+  ParityBuffers::Slot parity_buffer();
+  std::shared_ptr<Transfer> start(IoDirection direction, BlockIndex block,
+                                  std::span<const ExtentEntry> entries, HostLease buffer,
+                                  ParityBuffers::Slot parity);
+  std::shared_ptr<Transfer> start_read(BlockIndex block, std::span<const ExtentEntry> entries,
+                                       HostLease buffer);
   void finish_writes_of_step();  // waits for all, then throws the first failure
   void check_whole(const CommitRecord& record);
   void forget_writes_of_step();
 
   StoreParts parts_;
-  IoEngine& engine_;
-  ExtentTable working_;  // newest version of each block, this step's writes included
+  std::shared_ptr<Stripes> stripes_;
+  ExtentTable working_;  // newest version of each piece, this step's writes included
   std::vector<std::shared_ptr<Transfer>> step_writes_;  // one a block, null when not written in this step
   std::vector<BlockIndex> written_;                     // blocks with a write in this step
   std::vector<std::weak_ptr<Transfer>> reads_;          // the last read of each block
+  std::deque<std::weak_ptr<Transfer>> with_parity_;     // transfers that hold a parity buffer, oldest first
   bool flush_failed_ = false;  // this step's data may be lost in the page cache: it cannot be committed
   bool remove_on_close_ = false;
 };

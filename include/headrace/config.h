@@ -57,7 +57,9 @@ struct ResolvedOptions {
   int threads = 0;
   double link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
-  std::string swap_path;
+  std::optional<std::uint32_t> io_depth;  // none: the I/O engine's own choice
+  std::optional<Bytes> io_request_bytes;
+  std::vector<std::string> swap_paths;
   std::optional<Bytes> swap_cache_bytes;  // none: what a host limit leaves
   bool resume_swap = false;
 
@@ -76,6 +78,7 @@ struct SettingInfo {
   std::string name, group, argument;  // argument: "" for a switch
   std::string meaning;                // one line with unit and default
   bool training_only = false;         // has no meaning for `plan`
+  bool repeated = false;              // the flag may be given several times, the key may be a list
 };
 const std::vector<SettingInfo>& setting_infos();
 
@@ -95,6 +98,7 @@ class ConfigDraft {
   void read_file(const std::string& path);
   void read_text(std::string_view json, const std::string& origin);
   void set_flag(const std::string& name, const std::string& value);
+  void set_flag(const std::string& name, const std::vector<std::string>& values);  // of a repeated one
   ResolvedOptions resolve(const LaunchInfo& launch) const;
 
  private:

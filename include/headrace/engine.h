@@ -6,8 +6,7 @@
 //   for each micro-batch: engine.begin_micro_batch(); model calls the hooks
 //   StepResult r = engine.step(learning_rate);
 //
-// Threads: one owner thread. The hooks do not block except when a bounded buffer is in use by earlier work;
-// step() blocks.
+// Threads: one owner thread. The hooks block only while a bounded buffer is in use; step() blocks.
 #pragma once
 
 #include <cstdint>
@@ -50,25 +49,26 @@ struct EngineOptions {
   AdamArguments adam;         // betas, epsilon, weight_decay (of decayed groups), decoupled
   std::uint64_t seed = 0;     // of initial values
 
-  Bytes host_memory_bytes = 0;   // hard limit of the host tier
-  Bytes bucket_bytes = 4 << 20;  // communication bucket, constant
-  Bytes swap_block_bytes =
-      3 << 20;  // optimizer block: master and moments, 12 bytes an element; rounded to norm chunks
+  Bytes host_memory_bytes = 0;       // hard limit of the host tier
+  Bytes bucket_bytes = 4 << 20;      // communication bucket, constant
+  Bytes swap_block_bytes = 3 << 20;  // optimizer block: 12 bytes an element; rounded to norm chunks
   std::uint32_t swap_buffers = 8;    // at least 3
   Bytes swap_cache_bytes = 0;        // host memory for optimizer blocks that are written but never read again
   std::uint32_t prefetch_units = 1;  // units gathered ahead of the one in use
   std::uint64_t persistence_numel = 0;  // stage 3: units of at most so many elements stay gathered
-  bool retain_adjacent =
-      true;  // stage 3: a released unit whose next use is the next acquire is not gathered again
+  bool retain_adjacent = true;  // stage 3: a released unit that is acquired next is not gathered again
+
+  bool pin_memory = true;  // lock host memory for copies and I/O, where the system lets us
 
   std::vector<std::string> swap_directories;  // of this rank, one a swap path
   std::uint32_t swap_parity = 0;              // swap paths that may be lost
   std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
   Durability durability = Durability::step;
+  // Stands for the host's update of elements that share hyper-parameters: for benchmarks. None: Adam.
+  std::function<void(const AdamBlock&, const AdamArguments&)> update_override;
 };
 
-// Checked once: throws UsageError for combinations that have no meaning (parameters off the device below
-// stage 3, ...).
+// Checked once: throws UsageError for combinations that have no meaning.
 struct ResolvedPlacement {
   Placement optimizer, gradients, parameters;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 
 #include "headrace/cpu_pool.h"
 #include "headrace/topology.h"

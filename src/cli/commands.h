@@ -16,6 +16,7 @@ void add_plan(CLI::App& program, int& status);
 void add_inspect(CLI::App& program, int& status);
 void add_doctor(CLI::App& program, int& status);
 void add_bench(CLI::App& program, int& status);
+void add_tune(CLI::App& program, int& status);
 void add_bench_link(CLI::App& bench, int& status);
 void add_bench_collectives(CLI::App& bench, int& status);
 void add_bench_nvme(CLI::App& bench, int& status);
@@ -23,6 +24,8 @@ void add_bench_nvme(CLI::App& bench, int& status);
 // Keeps every value of a flag that takes one, for only_value.
 CLI::Option* collect_values(CLI::Option* option);
 // The value of a flag, which may be repeated but not changed on the way; UsageError otherwise.
+// The values of a flag that may be repeated; UsageError when one is missing.
+const std::vector<std::string>& all_values(const std::string& flag, const std::vector<std::string>& values);
 const std::string& only_value(const std::string& flag, const std::vector<std::string>& values);
 
 // The flags of every setting, --config and --print-config, kept until the command line is parsed.

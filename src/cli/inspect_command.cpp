@@ -1,8 +1,10 @@
 #include "headrace/inspect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "headrace/errors.h"
 #include "src/cli/commands.h"
@@ -10,19 +12,72 @@
 namespace headrace::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct InspectFlags {
-  std::string path;
-  bool json = false;
+  std::vector<std::string> paths;
+  bool json = false, repair = false;
   InspectOptions options;
 };
 
+void check_paths(const InspectFlags& flags) {
+  bool any = false;
+  for (const std::string& path : flags.paths) {
+    if (path.empty()) throw UsageError("PATH: the value is empty. Give the --swap-path of a run.");
+    std::error_code error;
+    any = any || std::filesystem::exists(path, error);
+    if (error)
+      throw UsageError(fmt::format("{} cannot be looked at: {}. Inspect it as the user who runs the job.",
+                                   path, error.message()));
+  }
+  if (!any)  // one that is missing among others may be what is repaired
+    throw UsageError(
+        fmt::format("{} does not exist. Give the --swap-path of a run.", fmt::join(flags.paths, ", ")));
+}
+
+std::string repair_text(const SwapRepair& repair) {
+  std::string text;
+  for (const SwapRepairedPath& path : repair.paths)
+    text += fmt::format("{}: {} pieces checked, {} rebuilt ({}){}\n", path.directory, path.pieces_checked,
+                        path.pieces_rebuilt, format_bytes(path.bytes_rebuilt),
+                        path.rejoined ? ", part of the store again" : "");
+  for (const std::string& problem : repair.problems) text += fmt::format("problem: {}\n", problem);
+  return text;
+}
+
+Json repair_json(const SwapRepair& repair) {
+  Json object = {{"paths", Json::array()}, {"problems", repair.problems}};
+  for (const SwapRepairedPath& path : repair.paths)
+    object["paths"].push_back({{"directory", path.directory},
+                               {"pieces_checked", path.pieces_checked},
+                               {"pieces_rebuilt", path.pieces_rebuilt},
+                               {"bytes_rebuilt", path.bytes_rebuilt},
+                               {"rejoined", path.rejoined}});
+  return object;
+}
+
+int run_repair(const InspectFlags& flags, IoEngine& io) {
+  bool good = true;
+  Json stores = Json::array();
+  for (const std::vector<std::string>& folders : swap_stores_in(flags.paths)) {
+    const SwapRepair repair = SwapStore::repair(folders, io);
+    good = good && repair.problems.empty();
+    if (flags.json)
+      stores.push_back(repair_json(repair));
+    else
+      fmt::print("{}", repair_text(repair));
+  }
+  if (flags.json)
+    fmt::print("{}\n",
+               Json{{"repaired", std::move(stores)}}.dump(2, ' ', false, Json::error_handler_t::replace));
+  return good ? 0 : 1;
+}
+
 int run_inspect(const InspectFlags& flags) {
-  if (flags.path.empty()) throw UsageError("PATH: the value is empty. Give the --swap-path of a run.");
-  std::error_code error;
-  if (!std::filesystem::exists(flags.path, error))
-    throw UsageError(fmt::format("{} does not exist. Give the --swap-path of a run.", flags.path));
+  check_paths(flags);
   const auto io = make_io_engine({});
-  const InspectReport report = inspect_swap_path(flags.path, flags.options, *io);
+  if (flags.repair) return run_repair(flags, *io);
+  const InspectReport report = inspect_swap_path(flags.paths, flags.options, *io);
   std::string text = flags.json ? to_json(report) : to_text(report);
   if (!text.ends_with('\n')) text += '\n';
   fmt::print("{}", text);
@@ -32,19 +87,28 @@ int run_inspect(const InspectFlags& flags) {
 }  // namespace
 
 void add_inspect(CLI::App& program, int& status) {
-  CLI::App* command = program.add_subcommand("inspect", "show what a swap path holds");
+  CLI::App* command = program.add_subcommand("inspect", "show what swap paths hold, and repair them");
   const auto flags = std::make_shared<InspectFlags>();
-  command->add_option("PATH", flags->path, "a swap path, or one rank's folder in it")
+  command
+      ->add_option("PATH", flags->paths,
+                   "the swap paths of a run, or one rank's folders in them (one finds the others)")
       ->required()
-      ->type_name("");
+      ->type_name("...");
   command->add_flag("--verify", flags->options.verify, "read every committed byte and check it");
   command->add_flag("--hash", flags->options.hash, "compute the state hash, as `train` prints it");
+  command->add_flag("--blocks", flags->options.blocks,
+                    "list each block: where it lies, generation, checksum");
+  command->add_flag("--repair", flags->repair,
+                    "rebuild by parity what is missing or damaged, and check every committed byte");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->footer(
-      "Opens everything read-only; a running job is not disturbed.\n"
+      "Without --repair it opens everything read-only; a running job is not disturbed.\n"
+      "--repair takes all swap paths, and a new empty folder in the place of one that is gone.\n"
       "Exit status: 0 all is well, 1 something is damaged, 2 wrong usage.\n\n"
       "Example: is what the last run left good, and is it the same state?\n"
-      "  headrace inspect /tmp/swap --verify --hash");
+      "  headrace inspect /tmp/swap --verify --hash\n"
+      "Example: a drive was replaced.\n"
+      "  headrace inspect /nvme0/swap /nvme1/swap /nvme2/swap --repair");
   command->callback([flags, &status] { status = run_inspect(*flags); });
 }
 

@@ -51,6 +51,7 @@ Json to_json(const PlanReport& report) {
             {"nvme", tag_bytes(memory.nvme)}}},
           {"total",
            {{"device", memory.device.total()}, {"host", memory.host.total()}, {"nvme", memory.nvme.total()}}},
+          {"nvme_path_bytes", memory.nvme_path_bytes},
           {"limit", {{"device", memory.device_limit}, {"host", memory.host_limit}}},
           {"smallest_stage_that_fits", report.smallest_stage ? Json(*report.smallest_stage) : Json()},
           {"smallest_change_that_fits", report.change},
@@ -69,6 +70,16 @@ std::string wear_line(Bytes written_per_step) {
   return fmt::format(
       "SSD wear: {} written a step; 1 TB every {:.0f} steps; at one step a second {:.3g} TB a day\n",
       format_bytes(written_per_step), terabyte / written, written * seconds_per_day / terabyte);
+}
+
+// What each swap path must have free, of all ranks.
+std::string disk_lines(const MemoryPlan& memory, const ResolvedOptions& options) {
+  std::string text;
+  for (std::size_t p = 0; p < memory.nvme_path_bytes.size(); ++p)
+    text += fmt::format("disk, all ranks: {} in {}\n",
+                        format_bytes(memory.nvme_path_bytes[p] * static_cast<Bytes>(memory.world_size)),
+                        p < options.swap_paths.size() ? options.swap_paths[p] : "--swap-path DIR");
+  return text;
 }
 
 std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
@@ -92,6 +103,7 @@ std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
     text += fmt::format("on the wire a step, all ranks: {} all-gather, {} reduce-scatter\n",
                         format_bytes(report.traffic.all_gather_bytes),
                         format_bytes(report.traffic.reduce_scatter_bytes));
+  text += disk_lines(memory, options);
   if (report.io.written_bytes > 0) {
     text += fmt::format("NVMe a step, all ranks: {} read, {} written\n", format_bytes(report.io.read_bytes),
                         format_bytes(report.io.written_bytes));

@@ -21,15 +21,20 @@ CLI::Option* collect_values(CLI::Option* option) {
   return option->expected(1)->take_all()->allow_extra_args(false);
 }
 
-const std::string& only_value(const std::string& flag, const std::vector<std::string>& values) {
+const std::vector<std::string>& all_values(const std::string& flag, const std::vector<std::string>& values) {
   for (const std::string& value : values) {
     if (value.starts_with("--"))
       throw UsageError(fmt::format("{} needs a value, but {} follows it.", flag, value));
+    if (value.empty()) throw UsageError(fmt::format("{}: the value is empty.", flag));
+  }
+  return values;
+}
+
+const std::string& only_value(const std::string& flag, const std::vector<std::string>& values) {
+  for (const std::string& value : all_values(flag, values))
     if (value != values.front())
       throw UsageError(
           fmt::format("{} is given twice, as {} and as {}. Keep one of them.", flag, values.front(), value));
-  }
-  if (values.front().empty()) throw UsageError(fmt::format("{}: the value is empty.", flag));
   return values.front();
 }
 
@@ -57,8 +62,15 @@ ResolvedOptions RunFlags::resolve(const LaunchInfo& launch) const {
   if (!config_paths_.empty()) draft.read_file(only_value("--config", config_paths_));
   for (const auto& [setting, value] : switches_)
     if (!value.empty()) draft.set_flag(setting, value);
-  for (const auto& [setting, values] : given_)
-    if (!values.empty()) draft.set_flag(setting, only_value(flag_of(setting), values));
+  for (const SettingInfo& info : setting_infos()) {
+    const auto given = given_.find(info.name);
+    if (given == given_.end() || given->second.empty()) continue;
+    const std::string flag = flag_of(info.name);
+    if (info.repeated)
+      draft.set_flag(info.name, all_values(flag, given->second));
+    else
+      draft.set_flag(info.name, only_value(flag, given->second));
+  }
   return draft.resolve(launch);
 }
 

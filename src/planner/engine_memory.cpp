@@ -55,7 +55,8 @@ void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
 
 void add_swap_store(MemoryPlan& plan, const std::vector<SwapBlock>& blocks, const EngineOptions& options) {
   const SwapStoreOptions store = swap_store_options(options);
-  for (const Bytes bytes : SwapStore::disk_bytes(blocks, store)) plan.nvme[MemoryTag::optimizer] += bytes;
+  plan.nvme_path_bytes = SwapStore::disk_bytes(blocks, store);
+  for (const Bytes bytes : plan.nvme_path_bytes) plan.nvme[MemoryTag::optimizer] += bytes;
   add_host(plan, MemoryTag::staging, SwapStore::parity_bytes(blocks, store));
 }
 
@@ -129,6 +130,9 @@ MemoryPlan plan_memory(const PlanRequest& request) {
     keep_larger(largest.device, plan.device);
     keep_larger(largest.host, plan.host);
     keep_larger(largest.nvme, plan.nvme);
+    largest.nvme_path_bytes.resize(std::max(largest.nvme_path_bytes.size(), plan.nvme_path_bytes.size()));
+    for (std::size_t path = 0; path < plan.nvme_path_bytes.size(); ++path)
+      largest.nvme_path_bytes[path] = std::max(largest.nvme_path_bytes[path], plan.nvme_path_bytes[path]);
   }
   return largest;
 }

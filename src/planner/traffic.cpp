@@ -47,6 +47,10 @@ TrafficCounters plan_traffic(const PlanRequest& request, bool first_step) {
 IoCounters plan_io(const PlanRequest& request) {
   IoCounters io;
   if (request.engine.optimizer_tier != Tier::nvme) return io;
+  // With parity a block is written to all paths, and read from as many as hold its data.
+  const Bytes parity = request.engine.swap_parity;
+  const Bytes all_paths = parity > 0 ? request.engine.swap_directories.size() : 1;
+  const Bytes data_paths = all_paths - parity;
   const std::vector<int> ranks = planned_ranks(request.world_size);
   for (const int r : ranks) {
     const RankPlan rank = plan_rank(request, r);
@@ -54,7 +58,7 @@ IoCounters plan_io(const PlanRequest& request) {
     const std::vector<bool> cached = cached_blocks(blocks, request.engine);
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       const Bytes bytes = state_buffer_bytes(blocks[b].range.numel, request.engine);
-      io.written_bytes += bytes;
+      io.written_bytes += bytes / data_paths * all_paths;
       if (!cached[b]) io.read_bytes += bytes;
     }
   }

@@ -36,17 +36,27 @@ bool decays(const Settings& settings) {
          settings.decay != ScheduleOptions::Decay::constant;
 }
 
+bool shares_load(const Settings& settings) {
+  return on_nvme(settings) && settings.swap_paths.size() > 1 && settings.swap_parity == 0;
+}
+
 constexpr std::string_view nvme = "optimizer states on NVMe (--offload-optimizer nvme)",
                            stage_3 = "stage 3 (--stage 3)";
 constexpr Condition conditions[] = {
     {"durability", false, nvme, on_nvme},
+    {"swap_parity", false, nvme, on_nvme},
     {"swap_block", true, nvme, on_nvme},
+    {"swap_path_rates", true, "several swap paths (--swap-path) without parity", shares_load},
     {"swap_buffers", true, nvme, on_nvme},
     {"swap_cache", true, nvme, on_nvme},
     {"io", true, nvme, on_nvme},
+    {"require_io_uring", true, nvme, on_nvme},
+    {"io_depth", true, nvme, on_nvme},
+    {"io_request", true, nvme, on_nvme},
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},
+    {"pin_memory", true, "a tier off the device (--offload-optimizer cpu, for one)", offloads},
     {"link_bandwidth", true, "a tier off the device (--offload-optimizer cpu, for one)", offloads},
     {"eval_every", false, "held-out text (--eval-data FILE)", evaluates},
     {"eval_batches", false, "held-out text (--eval-data FILE)", evaluates},

@@ -152,15 +152,53 @@ Json get_io(const Settings& settings) {
   constexpr const char* names[] = {"auto", "io_uring", "threads"};
   return names[static_cast<std::size_t>(settings.io)];
 }
-void set_bandwidth(Settings& settings, const ConfigValue& value) {
+void set_io_request(Settings& settings, const ConfigValue& value) {
+  settings.io_request_bytes = buffer_bytes(value, 1);  // below a block of the file, it is one
+}
+// A list, or one value alone.
+std::vector<ConfigValue> values_of(const ConfigValue& value) {
+  std::vector<ConfigValue> values;
+  if (!value.json().is_array()) return {value};
+  for (const Json& element : value.json()) values.emplace_back(value.key(), element);
+  if (values.empty()) value.refuse("at least one value");
+  return values;
+}
+void set_swap_paths(Settings& settings, const ConfigValue& value) {
+  settings.swap_paths.clear();
+  for (const ConfigValue& path : values_of(value)) settings.swap_paths.push_back(path.text());
+}
+Json get_swap_paths(const Settings& settings) {
+  if (settings.swap_paths.empty()) return {};
+  return settings.swap_paths.size() == 1 ? Json(settings.swap_paths.front()) : Json(settings.swap_paths);
+}
+
+// "8GB/s", or bytes per second.
+Bytes rate_of(const ConfigValue& value) {
   std::string text = value.json().is_string() ? value.text() : value.json().dump();
   if (text.ends_with("/s")) text.resize(text.size() - 2);
-  settings.link_bytes_per_second = parse_bytes(text, value.key());
+  return parse_bytes(text, value.key());
+}
+void set_swap_path_rates(Settings& settings, const ConfigValue& value) {
+  settings.swap_path_rates.clear();
+  for (const ConfigValue& rate : values_of(value)) {
+    const Bytes bytes = rate_of(rate);
+    if (bytes == 0) rate.refuse("a rate above 0");
+    settings.swap_path_rates.push_back(static_cast<double>(bytes));
+  }
+}
+Json get_swap_path_rates(const Settings& settings) {
+  if (settings.swap_path_rates.empty()) return {};
+  Json rates = Json::array();
+  for (const double rate : settings.swap_path_rates) rates.push_back(static_cast<Bytes>(rate));
+  return rates;
+}
+void set_bandwidth(Settings& settings, const ConfigValue& value) {
+  settings.link_bytes_per_second = rate_of(value);
   constexpr Bytes slowest = 1'000'000;  // far below any link; a step would take hours
   if (settings.link_bytes_per_second < slowest)
     throw UsageError(fmt::format(
         "{}: \"{}\" is less than the slowest link there is a use for, 1MB/s. Write a rate like 8GB/s.",
-        value.key(), text));
+        value.key(), value.json().is_string() ? value.text() : value.json().dump()));
 }
 
 void set_timeout(Settings& settings, const ConfigValue& value) {
@@ -303,9 +341,15 @@ std::vector<NativeSetting> make_memory_settings() {
       {{"host_memory", memory_group, "SIZE", "hard limit a rank (default: what the machine has available)"},
        set_limit<&S::host_memory_bytes>,
        get_size<&S::host_memory_bytes>},
-      {{"swap_path", memory_group, "DIR", "existing folder on the NVMe drive, for --offload-optimizer nvme"},
-       set_text<&S::swap_path>,
-       get_optional_text<&S::swap_path>},
+      {{"swap_path", memory_group, "DIR",
+        "existing folder on an NVMe drive, for --offload-optimizer nvme; several share the load", false,
+        true},
+       set_swap_paths,
+       get_swap_paths},
+      {{"swap_parity", memory_group, "N",
+        "swap paths that may be lost without losing the run; takes as much more disk (default 0)"},
+       set_count<&S::swap_parity, 0, 16>,
+       get<&S::swap_parity>},
       {{"durability", memory_group, "step|none",
         "step: resumable after any crash; none: half the disk (default step)"},
        set_durability,
@@ -318,6 +362,11 @@ std::vector<NativeSetting> make_tuning_settings() {
       {{"swap_block", tuning_group, "SIZE", "one read or write of optimizer states (default 3MiB)"},
        set_swap_block,
        get<&S::swap_block_bytes>},
+      {{"swap_path_rates", tuning_group, "RATE",
+        "of each swap path, like 3GB/s: blocks are placed in proportion (default: measured at the start)",
+        false, true},
+       set_swap_path_rates,
+       get_swap_path_rates},
       {{"swap_buffers", tuning_group, "N",
         "blocks in flight between NVMe and the update, at least 3 (default 8)"},
        set_count<&S::swap_buffers, 3, 4096>,
@@ -343,11 +392,25 @@ std::vector<NativeSetting> make_tuning_settings() {
       {{"fused_head", tuning_group, "BOOL", "gather the head once for forward and backward (default true)"},
        set_boolean<&S::fused_head>,
        get<&S::fused_head>},
+      {{"pin_memory", tuning_group, "BOOL",
+        "lock host memory that is copied to and from the device (default true)"},
+       set_boolean<&S::pin_memory>,
+       get<&S::pin_memory>},
       {{"threads", tuning_group, "N", "CPU threads a rank computes with (default 0: its share of the cores)",
         true},
        set_count<&S::threads, 0, 4096>,
        get<&S::threads>},
       {{"io", tuning_group, "ENGINE", "auto, io_uring or threads (default auto)", true}, set_io, get_io},
+      {{"require_io_uring", tuning_group, "",
+        "where io_uring is refused, fail instead of doing its work on threads", true},
+       set_boolean<&S::require_io_uring>,
+       get<&S::require_io_uring>},
+      {{"io_depth", tuning_group, "N", "requests in flight on a drive (default: the engine's choice)", true},
+       set_count<&S::io_depth, 1, 4096>,
+       get_optional<&S::io_depth>},
+      {{"io_request", tuning_group, "SIZE", "one request to a drive (default: the engine's choice)", true},
+       set_io_request,
+       get_optional<&S::io_request_bytes>},
       {{"link_bandwidth", tuning_group, "RATE",
         "paces CPU-device copies like a PCIe link: 8GB/s (default none)", true},
        set_bandwidth,

@@ -15,11 +15,11 @@ std::string plural(std::uint64_t count, std::string_view noun) {
 }
 
 std::string placement_line(std::string_view what, const Placement& placement, int ranks,
-                           const std::string& swap_path) {
+                           const std::string& swap_paths) {
   const std::string sharing = ranks == 1          ? ""
                               : placement.sharded ? fmt::format(", 1/{} on each rank", ranks)
                                                   : ", all on each rank";
-  const std::string where = placement.tier == Tier::nvme   ? fmt::format("NVMe ({})", swap_path)
+  const std::string where = placement.tier == Tier::nvme   ? fmt::format("NVMe ({})", swap_paths)
                             : placement.tier == Tier::host ? "host memory"
                                                            : "device memory";
   return fmt::format("  {:<18}{}{}\n", what, where, sharing);
@@ -69,8 +69,8 @@ std::string swap_lines(const Session& session, const RunOutcome& outcome) {
     text += fmt::format("  {:<18}{} read, {} written, in {}\n", "NVMe traffic",
                         format_bytes(outcome.nvme_read_bytes), format_bytes(outcome.nvme_written_bytes),
                         plural(outcome.steps, "step"));
-  text += fmt::format("  {:<18}{}, {} on disk", "swap store", options.swap_path,
-                      format_bytes(disk_bytes_below(options.swap_path)));
+  text += fmt::format("  {:<18}{}, {} on disk", "swap store", path_list(options.swap_paths),
+                      format_bytes(disk_bytes_below(options.swap_paths)));
   text += options.engine.durability == Durability::step
               ? fmt::format("; holds step {}: --resume swap continues, `headrace inspect` looks inside",
                             session.state.iteration)
@@ -105,12 +105,12 @@ std::string start_report(const Session& session) {
                       batch.accumulation, plural(batch.world, "rank"));
   text += corpus_line("training data", session.inputs.training.bytes);
   if (session.inputs.held_out) text += corpus_line("held-out data", session.inputs.held_out->bytes);
-  text += placement_line("parameters", placement.parameters, ranks, options.swap_path);
-  text += placement_line("gradients", placement.gradients, ranks, options.swap_path);
-  text += placement_line("optimizer states", placement.optimizer, ranks, options.swap_path);
+  text += placement_line("parameters", placement.parameters, ranks, path_list(options.swap_paths));
+  text += placement_line("gradients", placement.gradients, ranks, path_list(options.swap_paths));
+  text += placement_line("optimizer states", placement.optimizer, ranks, path_list(options.swap_paths));
   text += "memory planned\n" + ledger_table(session.inputs.plan.memory);
   text += options.resume_swap
-              ? fmt::format("reading the states from {} ...", options.swap_path)
+              ? fmt::format("reading the states from {} ...", path_list(options.swap_paths))
               : fmt::format("initialising {} parameters ...", format_count(session.inputs.plan.parameters));
   return text;
 }

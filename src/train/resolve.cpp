@@ -98,8 +98,27 @@ void resolve_element_counts(Settings& settings, const ModelConfig& model, const 
   settings.bucket_numel.reset(), settings.swap_block_numel.reset(), settings.prefetch_numel.reset();
 }
 
+void check_swap_paths(const Settings& settings) {
+  const std::size_t paths = settings.swap_paths.size();
+  std::vector<std::filesystem::path> seen;
+  for (const std::string& path : settings.swap_paths) {
+    std::filesystem::path plain = (std::filesystem::path(path) / "").lexically_normal();
+    if (std::find(seen.begin(), seen.end(), plain) != seen.end())
+      throw UsageError(fmt::format("--swap-path {} is given twice. Give each folder once.", path));
+    seen.push_back(std::move(plain));
+  }
+  if (settings.swap_parity > 0 && settings.swap_parity >= paths)
+    throw UsageError(
+        fmt::format("--swap-parity {} needs at least {} swap paths, and {} {} given: a block lies on all of "
+                    "them, and as many may be lost. Add --swap-path DIR, or lower the parity.",
+                    settings.swap_parity, settings.swap_parity + 1, paths, paths == 1 ? "is" : "are"));
+  if (!settings.swap_path_rates.empty() && paths > 0 && settings.swap_path_rates.size() != paths)
+    throw UsageError(fmt::format("{} swap paths have {} --swap-path-rates. Give one for each path, or none.",
+                                 paths, settings.swap_path_rates.size()));
+}
+
 void check_placement(const Settings& settings) {
-  if (settings.optimizer_tier == Tier::nvme && settings.swap_path.empty())
+  if (settings.optimizer_tier == Tier::nvme && settings.swap_paths.empty())
     throw UsageError(
         "optimizer states on NVMe need a folder to live in: give --swap-path DIR (or "
         "zero_optimization.offload_optimizer.nvme_path).");
@@ -111,11 +130,12 @@ void check_placement(const Settings& settings) {
     throw UsageError(
         "--resume swap needs --durability step: with \"none\" no step is ever committed, so there is nothing "
         "to continue from.");
-  if (!settings.swap_path.empty() && settings.optimizer_tier != Tier::nvme)
+  if (!settings.swap_paths.empty() && settings.optimizer_tier != Tier::nvme)
     throw UsageError(fmt::format(
         "--swap-path {} would not be used: nothing is placed on NVMe. Add --offload-optimizer nvme, "
         "or leave the path out.",
-        settings.swap_path));
+        settings.swap_paths.front()));
+  check_swap_paths(settings);
 }
 
 constexpr std::uint64_t default_sequence_length = 256;
@@ -150,7 +170,10 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.prefetch_units = static_cast<std::uint32_t>(settings.prefetch_units);
   engine.persistence_numel = settings.persistence_numel;
   engine.retain_adjacent = settings.retain_adjacent;
-  if (!settings.swap_path.empty()) engine.swap_directories = {rank_directory(settings.swap_path, rank)};
+  engine.pin_memory = settings.pin_memory;
+  engine.swap_directories = rank_directories(settings.swap_paths, rank);
+  engine.swap_parity = static_cast<std::uint32_t>(settings.swap_parity);
+  engine.swap_path_rates = settings.swap_path_rates;
   engine.durability = settings.durability;
   return engine;
 }
@@ -173,6 +196,13 @@ Json scheduler_section(const DeepSpeedScheduler& scheduler) {
 
 // As given: what follows from the world size is left out, so that the text means the same with any number of
 // ranks.
+IoKind resolve_io(const Settings& settings) {
+  if (!settings.require_io_uring) return settings.io;
+  if (settings.io == IoKind::threads)
+    throw UsageError("--require-io-uring and --io threads exclude each other. Leave one of them out.");
+  return IoKind::io_uring;
+}
+
 BatchSizes printed_batch(const BatchSizes& given, const BatchSizes& resolved) {
   if (given.global != 0) return given;
   return {.global = 0, .micro = resolved.micro, .accumulation = resolved.accumulation};
@@ -217,6 +247,12 @@ std::string rank_directory(const std::string& swap_path, int rank) {
                            : (std::filesystem::path(swap_path) / fmt::format("rank-{:05}", rank)).string();
 }
 
+std::vector<std::string> rank_directories(const std::vector<std::string>& swap_paths, int rank) {
+  std::vector<std::string> directories;
+  for (const std::string& path : swap_paths) directories.push_back(rank_directory(path, rank));
+  return directories;
+}
+
 ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   if (settings.model.empty())
     throw UsageError(fmt::format("no model is given: --model {}.", fmt::join(model_preset_names(), "|")));
@@ -248,8 +284,10 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   options.host_memory_bytes = settings.host_memory_bytes;
   options.threads = static_cast<int>(settings.threads);
   options.link_bytes_per_second = static_cast<double>(settings.link_bytes_per_second);
-  options.io = settings.io;
-  options.swap_path = settings.swap_path;
+  options.io = resolve_io(settings);
+  options.swap_paths = settings.swap_paths;
+  if (settings.io_depth) options.io_depth = static_cast<std::uint32_t>(*settings.io_depth);
+  options.io_request_bytes = settings.io_request_bytes;
   options.swap_cache_bytes = settings.swap_cache_bytes;
   options.resume_swap = settings.resume_swap;
   options.metrics_path = settings.metrics_path;
@@ -282,13 +320,25 @@ void ConfigDraft::read_text(std::string_view json, const std::string& origin) {
   append(impl_->unused.defaults, unused.defaults);
 }
 
-void ConfigDraft::set_flag(const std::string& name, const std::string& value) {
+namespace {
+
+void set_from_flag(Settings& settings, const std::string& name, Json value) {
   const NativeSetting* setting = find_native(name);
   HEADRACE_CHECK(setting != nullptr, "{} is not a setting", name);
   std::string flag = "--" + name;
   std::replace(flag.begin(), flag.end(), '_', '-');
-  setting->set(impl_->settings, ConfigValue(flag, value));
-  impl_->settings.given[name] = flag;
+  setting->set(settings, ConfigValue(flag, std::move(value)));
+  settings.given[name] = flag;
+}
+
+}  // namespace
+
+void ConfigDraft::set_flag(const std::string& name, const std::string& value) {
+  set_from_flag(impl_->settings, name, value);
+}
+
+void ConfigDraft::set_flag(const std::string& name, const std::vector<std::string>& values) {
+  set_from_flag(impl_->settings, name, values);
 }
 
 ResolvedOptions ConfigDraft::resolve(const LaunchInfo& launch) const {

@@ -58,14 +58,14 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
 }
 
 std::string compare_runs(const std::string& stored, const std::string& current,
-                         const std::string& swap_path) {
+                         const std::string& swap_paths) {
   try {
     const Json before = Json::parse(stored), now = Json::parse(current);
     if (const auto samples = differences(before.at("samples"), now.at("samples")); !samples.empty())
       throw UsageError(fmt::format(
           "--resume swap: the run in {} reads other samples than this one: {}. Continue it with the "
           "same seed, sequence length and data, or start a new run on another --swap-path.",
-          swap_path, fmt::join(samples, ", ")));
+          swap_paths, fmt::join(samples, ", ")));
     const auto result = differences(before.at("result"), now.at("result"));
     if (result.empty()) return {};
     return fmt::format("the run continues with other settings than before: {}.", fmt::join(result, ", "));
@@ -73,7 +73,7 @@ std::string compare_runs(const std::string& stored, const std::string& current,
     throw CorruptData(fmt::format(
         "the commit in {} does not say which run it belongs to. It was written by another program "
         "or is damaged; `headrace inspect {} --verify` tells.",
-        swap_path, swap_path));
+        swap_paths, swap_paths));
   }
 }
 

@@ -53,6 +53,7 @@ void Session::open_backends() {
   backends = make_backends(options, device_arena_bytes(inputs.plan));
   run = run_identity(options, inputs.training.bytes);
   check_ranks_agree(options, run, *backends.communicator, *backends.device);
+  place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan.memory, *backends.communicator);
   take_arena(*backends.device);
 }
@@ -72,7 +73,7 @@ void Session::build() {
   for (const UnitId unit : context.units) context.layouts.push_back(&engine->layout(unit));
   if (options.resume_swap) {
     state = engine->resume([&](const TrainingState& stored) {
-      const std::string differs = compare_runs(stored.run, run, options.swap_path);
+      const std::string differs = compare_runs(stored.run, run, path_list(options.swap_paths));
       if (!differs.empty() && rank() == 0) log_warning(differs);
     });
     state.run = run;

@@ -28,7 +28,7 @@ struct Settings {
   std::string model, data_path, eval_path;
   std::optional<std::uint64_t> sequence_length;
   DType dtype = DType::bf16;
-  bool recompute = false, fused_head = true;
+  bool recompute = false, fused_head = true, pin_memory = true;
 
   BatchSizes batch;
   std::uint64_t steps = 100, seed = 0, eval_every = 0, eval_batches = 8;
@@ -43,7 +43,9 @@ struct Settings {
 
   std::uint64_t stage = 0;
   Tier optimizer_tier = Tier::device, parameter_tier = Tier::device, gradient_tier = Tier::device;
-  std::string swap_path;
+  std::vector<std::string> swap_paths;
+  std::uint64_t swap_parity = 0;
+  std::vector<double> swap_path_rates;  // bytes per second
   Durability durability = Durability::step;
   Bytes swap_block_bytes = 3 << 20, bucket_bytes = 4 << 20;
   std::optional<std::uint64_t> swap_block_numel, bucket_numel, prefetch_numel;
@@ -56,6 +58,9 @@ struct Settings {
   std::uint64_t threads = 0;
   Bytes link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
+  bool require_io_uring = false;
+  std::optional<std::uint64_t> io_depth;
+  std::optional<Bytes> io_request_bytes;
 
   bool resume_swap = false;
   std::string metrics_path;
@@ -103,6 +108,7 @@ double learning_rate_value(const ConfigValue& value);
 
 // A rank's own folder of a swap path.
 std::string rank_directory(const std::string& swap_path, int rank);
+std::vector<std::string> rank_directories(const std::vector<std::string>& swap_paths, int rank);
 
 ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch);
 

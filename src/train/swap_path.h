@@ -1,14 +1,20 @@
-// The folder of a run's swap stores: what may be in it before a run, and what is left of an earlier one.
+// The folders of a run's swap stores: what may be in them before a run, and what is left of an earlier one.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "headrace/train.h"
 
 namespace headrace {
 
-// UsageError when the path cannot be used by this run; nothing is created.
+// UsageError when a path cannot be used by this run; nothing is created. A resumed run goes on without as
+// many as parity makes up for.
 void check_swap_path(const ResolvedOptions& options);
+
+// Without parity blocks are placed in proportion to what the paths move, measured now unless it was given or
+// is settled by the store that is resumed.
+void place_by_measured_rates(const ResolvedOptions& options, RunPlan& plan, IoEngine* io);
 
 // Refuses stores of a live job, and a disk too small for all ranks of this host, before any rank replaces
 // what is there. A collective.
@@ -19,8 +25,9 @@ void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io);
 // An earlier run of more ranks leaves stores that no run can continue once rank 0's is replaced.
 void remove_stores_of_further_ranks(const ResolvedOptions& options);
 
-// Bytes that the files below a folder take on the disk.
-Bytes disk_bytes_below(const std::string& path);
+// Bytes that the files below the folders take on the disk.
+Bytes disk_bytes_below(const std::vector<std::string>& paths);
+std::string path_list(const std::vector<std::string>& paths);  // "/a, /b"
 
 // UsageError when `path` (of the flag `what`) lies in a folder of data: it would be read as text.
 void refuse_inside_data(const ResolvedOptions& options, const std::string& what, const std::string& path);

@@ -61,13 +61,21 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
       device_memory(device_in.arena(), device_budget) {
   if (placement.optimizer.tier == Tier::nvme && io == nullptr)
     throw UsageError("optimizer states on NVMe need a swap path: give --swap-path DIR.");
+  HEADRACE_CHECK(!options.update_override || placement.optimizer.tier != Tier::device,
+                 "update_override stands for the host's update, which the device tier does not have");
 }
 
 void EngineContext::pin(std::span<std::byte> memory) {
-  if (!memory.empty() && device.pin(memory)) pinned_.push_back(memory);
+  if (options.pin_memory && !memory.empty() && device.pin(memory)) pinned_.push_back(memory);
+}
+
+void EngineContext::pin_for_io(std::span<std::byte> memory) {
+  pin(memory);
+  if (io != nullptr) registrations_.push_back(io->register_memory(memory));
 }
 
 void EngineContext::unpin_all() noexcept {
+  registrations_.clear();
   for (const std::span<std::byte> memory : pinned_) device.unpin(memory);
   pinned_.clear();
 }

@@ -157,6 +157,8 @@ void Updater::update(std::uint32_t block, const AdamArguments& arguments) {
     if (!run.weight_decay) group.weight_decay = 0;
     if (staging_.on_device)
       context_.kernels.adam(Lane::compute, adam, group);
+    else if (context_.options.update_override)
+      context_.options.update_override(adam, group);
     else
       adam_update_parallel(adam, group);
   }

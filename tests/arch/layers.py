@@ -22,16 +22,17 @@ HEADER_OWNERS = {
     "train": "backends config data train",
     "bench": "bench nvme_bench",
     "doctor": "doctor",
+    "tune": "tune",
     "seam": "communicator device gpu_build kernels ops",
 }
 # Modules that implement or use a seam; the others (aio, swap, memory, base) know no device and no rank.
 SEAM_USERS = {
     "device": {"seam", "device", "gpu", "comm", "zero", "checkpoint", "planner", "model", "train", "bench",
-               "doctor", "cli"},
-    "communicator": {"seam", "gpu", "comm", "zero", "checkpoint", "planner", "train", "bench", "doctor", "cli"},
+               "doctor", "tune", "cli"},
+    "communicator": {"seam", "gpu", "comm", "zero", "checkpoint", "planner", "train", "bench", "doctor", "tune", "cli"},
     "ops": {"seam", "gpu", "model", "train"},
     "gpu_build": {"seam", "gpu", "doctor"},
-    "kernels": {"seam", "cpu_adam", "device", "gpu", "zero", "checkpoint", "planner", "train", "bench", "cli"},
+    "kernels": {"seam", "cpu_adam", "device", "gpu", "zero", "checkpoint", "planner", "train", "bench", "tune", "cli"},
 }
 # (reader, owner): private headers that another module reads. The planner asks the engine's own layout and sizing rules, so
 # that plan and engine cannot differ.
@@ -46,7 +47,7 @@ LIBRARY_HOMES = {
     r"(oneapi/dnnl/)?dnnl.*": {"model"},
     r"xxhash\.h": {"zero"},
     r"CLI/.*": {"cli"},
-    r"nlohmann/.*": {"swap", "zero", "checkpoint", "planner", "train", "doctor", "cli"},
+    r"nlohmann/.*": {"swap", "zero", "checkpoint", "planner", "train", "doctor", "tune", "cli"},
     r"(cuda|cublas|nccl|curand|cudnn).*": {"gpu"},
     r"spdlog/.*": {"base"},
 }
@@ -71,7 +72,7 @@ class Modules:
 
     def __init__(self, root):
         self.folders = {"cli": "src/cli"}
-        self.depends = {"cli": {"train", "bench", "doctor"}, "seam": {"cpu_adam", "memory"}}
+        self.depends = {"cli": {"train", "bench", "doctor", "tune"}, "seam": {"cpu_adam", "memory"}}
         text = re.sub(r"#.*", "", (root / "CMakeLists.txt").read_text())
         for call in re.findall(r"headrace_module\(([^)]*)\)", text):
             words = call.replace("${CMAKE_DL_LIBS}", "").split()

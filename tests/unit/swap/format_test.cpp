@@ -5,28 +5,29 @@
 #include <gtest/gtest.h>
 
 #include "headrace/errors.h"
-#include "swap/extent_map.h"
+#include "swap/stripe_map.h"
 
 namespace headrace::swap {
 namespace {
 
-constexpr std::uint64_t store_id = 0x1234'5678'9abc'def0;
+constexpr JournalIdentity identity{0x1234'5678'9abc'def0, 2, 3};
+constexpr std::uint64_t header_bytes = 1536;
 
 CommitRecord commit_of(std::uint64_t sequence, std::string metadata) {
   return {sequence,
           {100 + sequence, std::move(metadata)},
-          {{8192 * (sequence % 2), sequence, static_cast<std::uint32_t>(7 * sequence)}, {4096, 1, 3}}};
+          {{8192 * (sequence % 2), sequence, static_cast<std::uint32_t>(7 * sequence), 3}, {4096, 1, 3, 1}}};
 }
 
 class JournalBytes {
  public:
-  JournalBytes() : bytes_(encode_journal_header(store_id, 2)) {}
+  JournalBytes() : bytes_(encode_journal_header(identity, {})) {}
   JournalBytes& commit(std::uint64_t sequence, const std::string& metadata = "odd length.") {
     starts_.push_back(bytes_.size());
     return append(encode_commit(commit_of(sequence, metadata)));
   }
   JournalBytes& release(std::uint64_t sequence) { return append(encode_release(commit_of(sequence, ""))); }
-  JournalContents decode() const { return decode_journal(bytes_, "/x/journal.bin", store_id, 2); }
+  JournalContents decode() const { return decode_journal(bytes_, "/x/journal.bin", identity); }
   std::vector<std::byte>& bytes() { return bytes_; }
   std::uint64_t start(std::size_t record) const { return starts_[record]; }
 
@@ -46,9 +47,10 @@ TEST(SwapFormat, crc32c_is_castagnoli) {
 
 TEST(SwapFormat, an_empty_journal_has_no_commits) {
   JournalBytes journal;
-  EXPECT_EQ(journal.bytes().size(), 32u);
+  EXPECT_EQ(journal.bytes().size(), header_bytes);
   EXPECT_FALSE(journal.decode().history.newest);
-  EXPECT_EQ(journal.decode().append_offset, 32u);
+  EXPECT_EQ(journal.decode().append_offset, header_bytes);
+  EXPECT_EQ(journal.decode().state, (PathsState{1, 0}));
 }
 
 TEST(SwapFormat, the_last_two_commits_are_found_with_every_field) {
@@ -139,49 +141,39 @@ TEST(SwapFormat, a_damaged_short_or_foreign_header_is_refused) {
     JournalBytes flipped = journal;
     flipped.bytes()[at] ^= std::byte{0x80};
     ASSERT_THROW((void)flipped.decode(), CorruptData) << at;
+  }
+  for (std::size_t at = 0; at < header_bytes; ++at) {
     JournalBytes cut = journal;
     cut.bytes().resize(at);
     ASSERT_THROW((void)cut.decode(), CorruptData) << at;
   }
-  EXPECT_THROW((void)decode_journal(journal.bytes(), "j", store_id + 1, 2), CorruptData);
-  EXPECT_THROW((void)decode_journal(journal.bytes(), "j", store_id, 3), CorruptData);
+  for (const JournalIdentity& other :
+       {JournalIdentity{identity.store_id + 1, 2, 3}, JournalIdentity{identity.store_id, 3, 3},
+        JournalIdentity{identity.store_id, 2, 0}})
+    EXPECT_THROW((void)decode_journal(journal.bytes(), "j", other), CorruptData);
 }
 
-TEST(ExtentMap, extents_are_aligned_disjoint_and_inside_the_file) {
-  const std::vector<SwapBlock> blocks = {{"a", 1}, {"b", 0}, {"c", 4096}, {"d", 4097}};
-  const ExtentMap map(blocks, 4096, Durability::step);
-  EXPECT_EQ(map.file_bytes(), 2u * (4096 + 0 + 4096 + 8192));
-  std::vector<bool> taken(map.file_bytes() / 4096, false);
-  for (std::uint32_t block = 0; block < blocks.size(); ++block) {
-    EXPECT_EQ(map.extent_bytes(block), round_up(blocks[block].bytes, 4096));
-    for (std::uint32_t copy = 0; copy < 2; ++copy)
-      for (Bytes at = 0; at < map.extent_bytes(block); at += 4096) {
-        const std::uint64_t page = (map.offset(block, copy) + at) / 4096;
-        EXPECT_FALSE(taken.at(page));
-        taken[page] = true;
-      }
+void write_state(std::vector<std::byte>& journal, const PathsState& state) {
+  const std::vector<std::byte> stored = encode_paths_state(state);
+  std::copy(stored.begin(), stored.end(),
+            journal.begin() + static_cast<std::ptrdiff_t>(paths_state_offset(state)));
+}
+
+TEST(SwapFormat, the_newest_state_of_the_paths_counts_and_a_torn_one_leaves_the_one_before) {
+  JournalBytes journal;
+  journal.commit(1);
+  write_state(journal.bytes(), {2, 0b100});
+  EXPECT_EQ(journal.decode().state, (PathsState{2, 0b100}));
+  write_state(journal.bytes(), {3, 0b101});
+  EXPECT_EQ(journal.decode().state, (PathsState{3, 0b101}));
+  EXPECT_EQ(journal.decode().history.newest->commit.step, 101u);
+  for (std::uint64_t at = 0; at < 24; ++at) {
+    JournalBytes torn = journal;
+    torn.bytes()[paths_state_offset({3, 0}) + at] ^= std::byte{1};
+    ASSERT_EQ(torn.decode().state, (PathsState{2, 0b100})) << at;
+    torn.bytes()[paths_state_offset({2, 0}) + at] ^= std::byte{1};
+    ASSERT_THROW((void)torn.decode(), CorruptData) << at;
   }
-  EXPECT_EQ(std::count(taken.begin(), taken.end(), false), 0);
-}
-
-TEST(ExtentMap, offsets_are_64_bit) {
-  const std::vector<SwapBlock> blocks(5, {"b", Bytes{3} << 30});
-  const ExtentMap map(blocks, 4096, Durability::step);
-  EXPECT_EQ(map.offset(4, 1), Bytes{27} << 30);
-  EXPECT_EQ(map.file_bytes(), Bytes{30} << 30);
-  EXPECT_THROW(ExtentMap({{"b", UINT64_MAX}}, 4096, Durability::step), DoesNotFit);
-  EXPECT_THROW(ExtentMap({{"a", Bytes{1} << 61}, {"b", Bytes{1} << 61}}, 4096, Durability::step), DoesNotFit);
-}
-
-TEST(ExtentMap, the_free_extent_is_the_one_that_no_reserved_version_holds) {
-  const ExtentMap map({{"b", 4096}}, 4096, Durability::step);
-  const ExtentEntry at0{0, 1, 0}, at1{4096, 2, 0}, never{};
-  EXPECT_EQ(map.free_extent(0, never, nullptr), 0u);
-  EXPECT_EQ(map.free_extent(0, at0, nullptr), 4096u);
-  EXPECT_EQ(map.free_extent(0, at0, &never), 4096u);
-  EXPECT_EQ(map.free_extent(0, at0, &at0), 4096u);
-  EXPECT_EQ(map.free_extent(0, at1, nullptr), 0u);
-  EXPECT_THROW((void)map.free_extent(0, at1, &at0), std::logic_error);
 }
 
 }  // namespace

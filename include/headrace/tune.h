@@ -1,0 +1,95 @@
+// Finds how optimizer states are best swapped on this machine: runs the engine's own step (reads, update,
+// writes, commit) at many points under a memory limit and a time budget, and says how near the best one is to
+// what the drive and the processor allow. No point is proposed that was not run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/bytes.h"
+#include "headrace/config.h"
+#include "headrace/engine.h"
+
+namespace headrace {
+
+// What is tuned. The values are those of the settings of the same names.
+struct SwapPoint {
+  Bytes block_bytes = 3 << 20;  // one optimizer block: master and moments
+  std::uint32_t buffers = 8;    // blocks in memory: read ahead, updated, written behind
+  std::uint32_t queue_depth = 32;
+  Bytes request_bytes = 1 << 20;
+  IoKind io = IoKind::automatic;
+  bool operator==(const SwapPoint&) const = default;
+};
+std::string text_of(const SwapPoint& point);  // "block 3MiB, 8 buffers, depth 32, requests 1MiB, io_uring"
+
+struct TuneOptions {
+  std::vector<std::string> swap_paths;  // existing folders
+  double seconds = 60;
+  Bytes host_memory_bytes = Bytes{1} << 30;  // most that a point may take
+  std::uint64_t parameters = 0;              // of the run that is planned; 0: as many as a trial has
+  Durability durability = Durability::step;
+};
+
+// One sample of a point, or why there is none.
+struct TuneTrial {
+  SwapPoint point{};
+  std::string stage{};           // "coarse", "again", "fine", "confirm"
+  double step_seconds = 0;       // of `parameters`
+  std::uint64_t parameters = 0;  // in this trial
+  double bytes_per_second = 0;   // read and written together
+  double parameters_per_second = 0;
+  std::string failure{};  // empty: it ran
+};
+
+// What the best point reaches, and what it could: medians over rounds that alternate the real step, the same
+// with an update that changes nothing, and plain reads and writes of a file.
+struct TuneCeiling {
+  int rounds = 0;
+  std::uint64_t blocks = 0;
+  double step_seconds = 0, null_step_seconds = 0;
+  double compute_seconds = 0;                       // of one block whose states are in memory
+  double closed_form_seconds = 0;                   // from the null step and the compute
+  double step_over_closed_form = 0, deviation = 0;  // of the paired ratios: median, median absolute deviation
+  double read_bytes_per_second = 0, write_bytes_per_second = 0;  // alone
+  double alone_seconds = 0;  // the closed form on one shared path from these two
+};
+
+struct TuneReport {
+  std::vector<TuneTrial> trials;
+  std::optional<SwapPoint> best;  // none: no trial ran
+  std::string decision;           // why this one, in words
+  std::optional<TuneCeiling> ceiling;
+  std::uint64_t trial_parameters = 0, parameters = 0;  // predicted for the second
+  double step_seconds = 0;                             // predicted
+  Bytes written_bytes_a_step = 0;                      // of `parameters`
+  Bytes memory_bytes = 0, peak_rss_bytes = 0;          // of the best point's buffers; of this process
+  double seconds = 0;
+  bool stopped = false;
+};
+
+// Called on the thread that tunes.
+struct TuneControl {
+  std::function<bool()> stop_requested;  // asked between steps
+  std::function<void(const TuneTrial&)> trial_ended;
+  std::function<void(const std::string&)> note;
+};
+
+// Blocks for about options.seconds. Writes into a folder of its own in each swap path, which is gone
+// afterwards; what a killed process left there is removed first. Throws UsageError when another process tunes
+// there.
+TuneReport tune_swap(const TuneOptions& options, const TuneControl& control);
+
+// Bytes written in a day of steps one behind the other.
+double written_bytes_a_day(const TuneReport& report);
+// A configuration file for `train --config`: the best point and where the states go. Empty without a best
+// point.
+std::string config_fragment(const TuneReport& report, const TuneOptions& options);
+// The report as `--json` writes it (DESIGN section 10). `endurance_bytes`: what the drive may be written; 0:
+// not known.
+std::string tune_json(const TuneReport& report, const TuneOptions& options, double endurance_bytes);
+
+}  // namespace headrace

@@ -1,0 +1,30 @@
+#include "src/tune/closed_form.h"
+
+#include <algorithm>
+
+namespace headrace::tune {
+namespace {
+
+double step(const BlockSeconds& block, double slowest, std::uint64_t blocks, std::uint32_t buffers) {
+  if (blocks == 0) return 0;
+  const double lambda = std::max({slowest, block.compute, block.total() / buffers});
+  return block.total() + static_cast<double>(blocks - 1) * lambda;
+}
+
+}  // namespace
+
+double shared_path_step(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers) {
+  return step(block, block.read + block.write, blocks, buffers);
+}
+
+double separate_paths_step(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers) {
+  return step(block, std::max(block.read, block.write), blocks, buffers);
+}
+
+double step_over_null(double null_seconds, double compute, std::uint64_t blocks, std::uint32_t buffers) {
+  if (blocks == 0) return 0;
+  const double read_and_write = null_seconds / static_cast<double>(blocks);
+  return shared_path_step({.read = read_and_write, .compute = compute, .write = 0}, blocks, buffers);
+}
+
+}  // namespace headrace::tune

@@ -1,0 +1,23 @@
+// The closed form of a swapped optimizer step: K blocks pass through B buffers, each read, computed and
+// written. It is the ceiling of the real pipeline. Pure arithmetic; seconds.
+#pragma once
+
+#include <cstdint>
+
+namespace headrace::tune {
+
+struct BlockSeconds {
+  double read = 0, compute = 0, write = 0;  // of one block
+  double total() const { return read + compute + write; }
+};
+
+// T = (r + c + w) + (K - 1) lambda. Reads and writes that share one path: lambda = max(r + w, c, (r + c + w)
+// / B); on paths of their own: lambda = max(r, c, w, (r + c + w) / B).
+double shared_path_step(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers);
+double separate_paths_step(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers);
+
+// The step whose null twin (everything but the compute) takes `null_seconds`: what it takes for a block is
+// r + w as the pipeline itself sees it, however reads and writes share the path.
+double step_over_null(double null_seconds, double compute, std::uint64_t blocks, std::uint32_t buffers);
+
+}  // namespace headrace::tune

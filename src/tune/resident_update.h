@@ -1,0 +1,13 @@
+// The compute of the closed form: one block's update with everything in memory.
+#pragma once
+
+#include "headrace/tune.h"
+
+namespace headrace::tune {
+
+// Seconds that the host's Adam takes for one block of `numel` elements, states in memory but in no cache: the
+// median over as many blocks as `budget_seconds` allow, at least three. Takes 64 MiB, or a block if it is
+// larger.
+double resident_update_seconds(std::uint64_t numel, double budget_seconds);
+
+}  // namespace headrace::tune

@@ -1,0 +1,166 @@
+#include "src/tune/swap_pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "headrace/backends.h"
+#include "headrace/errors.h"
+#include "src/tune/pattern_device.h"
+
+namespace headrace::tune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Bytes state_bytes = 12;
+constexpr std::uint64_t unit_numel = std::uint64_t{1} << 24;  // of every unit but the last
+constexpr double learning_rate = 1e-4;
+constexpr float initial_value = 0.02f;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<std::uint64_t> unit_numels(std::uint64_t parameters) {
+  std::vector<std::uint64_t> numels;
+  for (std::uint64_t left = parameters; left > 0; left -= numels.back())
+    numels.push_back(std::min(left, unit_numel));
+  return numels;
+}
+
+// Addresses for parameters, gradients, buckets and norms; they cost nothing.
+Bytes device_capacity(std::uint64_t parameters) {
+  constexpr Bytes buckets = Bytes{64} << 20, a_parameter = 8;
+  return round_up(buckets + a_parameter * parameters, 4096);
+}
+
+BackendOptions lane_options() {
+  return {.device_memory_bytes = 1 << 20, .launch = {}};
+}
+
+EngineOptions engine_options(const SwapPipelineOptions& options) {
+  EngineOptions engine;
+  engine.stage = 1;
+  engine.optimizer_tier = Tier::nvme;
+  engine.clip = 0;
+  engine.adam.decoupled = true;
+  engine.adam.weight_decay = 0.1;
+  engine.host_memory_bytes = options.host_memory_bytes;
+  engine.swap_block_bytes = options.point.block_bytes;
+  engine.swap_buffers = options.point.buffers;
+  engine.swap_cache_bytes = options.cache_bytes;
+  engine.swap_directories = options.folders;
+  engine.swap_path_rates = options.path_rates;
+  engine.swap_parity = options.parity;
+  engine.durability = options.durability;
+  return engine;
+}
+
+}  // namespace
+
+struct SwapPipeline::Impl {
+  std::unique_ptr<Device> lanes;
+  PatternDevice device;
+  PatternKernels kernels;
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<IoEngine> io;
+  UpdateKind kind = UpdateKind::adam;
+  double update_seconds = 0;
+  std::unique_ptr<Engine> engine;
+  std::vector<UnitId> units;
+  std::uint64_t blocks = 0;
+  TrainingState state;
+
+  explicit Impl(const SwapPipelineOptions& options)
+      : lanes(open_device(lane_options())),
+        device(*lanes, device_capacity(options.parameters)),
+        communicator(open_communicator(lane_options(), device)),
+        io(open_io(options.point)) {
+    EngineOptions with_update = engine_options(options);
+    with_update.update_override = [this](const AdamBlock& block, const AdamArguments& arguments) {
+      update(block, arguments);
+    };
+    engine = std::make_unique<Engine>(device, kernels, *communicator, io.get(), with_update);
+    add_units(options);
+    if (options.reuse)
+      state = engine->resume();
+    else
+      engine->initialise([](const ParameterSpec&, std::uint64_t, std::span<float> out) {
+        std::fill(out.begin(), out.end(), initial_value);
+      });
+  }
+
+  void add_units(const SwapPipelineOptions& options) {
+    for (const std::uint64_t numel : unit_numels(options.parameters)) {
+      const std::string name = fmt::format("unit {}", units.size());
+      units.push_back(engine->add_unit(
+          {.name = name,
+           .parameters = {{.name = name + " weight", .shape = {static_cast<std::int64_t>(numel)}}}}));
+      blocks += divide_up(numel, block_numel(options.point));
+    }
+  }
+
+  void update(const AdamBlock& block, const AdamArguments& arguments) {
+    if (kind == UpdateKind::null) return;
+    const auto start = Clock::now();
+    adam_update_parallel(block, arguments);
+    update_seconds += seconds_since(start);
+  }
+
+  void give_gradients() {
+    engine->begin_micro_batch();
+    for (const UnitId unit : units) {
+      engine->gradient_buffer(unit);
+      engine->gradients_ready(unit);
+    }
+    device.synchronize();
+  }
+};
+
+SwapPipeline::SwapPipeline(const SwapPipelineOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+SwapPipeline::~SwapPipeline() = default;
+
+SwapStep SwapPipeline::step(UpdateKind kind) {
+  Impl& impl = *impl_;
+  impl.give_gradients();
+  impl.kind = kind;
+  impl.update_seconds = 0;
+  ++impl.state.iteration;
+  const IoCounters before = impl.engine->counters().io;
+  const auto start = Clock::now();
+  const StepResult result = impl.engine->step(learning_rate, impl.state);
+  const double seconds = seconds_since(start);
+  HEADRACE_CHECK(!result.skipped, "a step of the pattern's gradients was skipped");
+  const IoCounters after = impl.engine->counters().io;
+  return {.seconds = seconds,
+          .nvme_stall_seconds = after.wait_seconds - before.wait_seconds,
+          .update_seconds = impl.update_seconds,
+          .read_bytes = after.read_bytes - before.read_bytes,
+          .written_bytes = after.written_bytes - before.written_bytes};
+}
+
+std::uint64_t SwapPipeline::blocks() const {
+  return impl_->blocks;
+}
+
+Bytes SwapPipeline::host_bytes() const {
+  return impl_->engine->host_budget().peak_total();
+}
+
+std::string_view SwapPipeline::io_name() const {
+  return impl_->io->name();
+}
+
+std::uint64_t block_numel(const SwapPoint& point) {
+  return std::max<std::uint64_t>(point.block_bytes / (state_bytes * norm_chunk_numel), 1) * norm_chunk_numel;
+}
+
+std::unique_ptr<IoEngine> open_io(const SwapPoint& point) {
+  IoEngineOptions options;
+  options.queue_depth = point.queue_depth;
+  options.request_bytes = point.request_bytes;
+  return make_io(point.io, options);
+}
+
+}  // namespace headrace::tune

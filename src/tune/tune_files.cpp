@@ -1,0 +1,105 @@
+#include "src/tune/tune_files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "headrace/errors.h"
+#include "headrace/log.h"
+
+namespace headrace::tune {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* folder_name = "headrace-tune";
+constexpr const char* lock_name = "lock";
+
+void require_folder(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status))
+    throw UsageError(
+        fmt::format("--swap-path {} does not exist. Create the folder on the drive to tune for.", path));
+  if (!fs::is_directory(status))
+    throw UsageError(
+        fmt::format("--swap-path {} is not a folder. Give a folder on the drive to tune for.", path));
+  if (::access(path.c_str(), W_OK | X_OK) != 0)
+    throw UsageError(fmt::format("--swap-path {} cannot be written: {}.", path, std::strerror(errno)));
+}
+
+// A folder of that name that this program did not make is left alone.
+void require_ours(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error) || fs::exists(folder / lock_name, error)) return;
+  if (!fs::is_directory(folder, error) || !fs::is_empty(folder, error))
+    throw UsageError(
+        fmt::format("{} is in the way: it was not made by a benchmark. Move it, or give another --swap-path.",
+                    folder.string()));
+}
+
+bool same_file(int fd, const std::string& path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+         opened.st_dev == named.st_dev;
+}
+
+void remove_contents(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().filename() != lock_name) fs::remove_all(entry.path());
+}
+
+}  // namespace
+
+TuneFiles::Place TuneFiles::claim(const std::string& swap_path) {
+  require_folder(swap_path);
+  const fs::path folder = fs::path(swap_path) / folder_name;
+  const std::string lock = (folder / lock_name).string();
+  require_ours(folder);
+  while (true) {  // the one that held the lock may have removed its file since it was opened
+    if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
+      throw IoError("make folder", folder.string(), 0, 0, errno);
+    Fd fd{::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
+    if (fd.get() < 0) {
+      if (errno == ENOENT) continue;
+      throw IoError("open", lock, 0, 0, errno);
+    }
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
+      throw UsageError(
+          fmt::format("another process measures in {}. Wait until it has ended, or give another --swap-path.",
+                      swap_path));
+    if (!same_file(fd.get(), lock)) continue;
+    remove_contents(folder);
+    return {folder.string(), std::move(fd)};
+  }
+}
+
+TuneFiles::TuneFiles(const std::vector<std::string>& swap_paths) {
+  for (const std::string& path : swap_paths) places_.push_back(claim(path));
+}
+
+TuneFiles::~TuneFiles() {
+  for (const Place& place : places_) {
+    std::error_code error;
+    fs::remove_all(place.folder, error);
+    if (error) log_warning(fmt::format("{} could not be removed: {}.", place.folder, error.message()));
+  }
+}
+
+std::vector<std::string> TuneFiles::paths_of(const std::string& name) const {
+  std::vector<std::string> paths;
+  for (const Place& place : places_) paths.push_back((fs::path(place.folder) / name).string());
+  return paths;
+}
+
+void TuneFiles::remove(const std::string& name) const {
+  for (const std::string& path : paths_of(name)) fs::remove_all(path);
+}
+
+}  // namespace headrace::tune

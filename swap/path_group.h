@@ -1,0 +1,79 @@
+// The paths of an open store: their files, journals and locks, which of them are lost, and what is done on
+// all that are left. With parity a failing path is lost, noted on the others and told once; without, or with
+// more lost than parity makes up for, the failure is an IoError.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/io_engine.h"
+#include "swap/format.h"
+#include "swap/journal.h"
+#include "swap/lock.h"
+
+namespace headrace::swap {
+
+// A failure of the device or the file system under a path, as opposed to a full disk, to a shortage of memory
+// or to a mistake of ours.
+bool is_path_failure(int code);
+
+struct StorePath {
+  std::string directory;
+  bool owns_directory = false;
+  std::optional<IoFile> extents;    // absent where it is lost
+  std::optional<Journal> journal;   // absent too with durability none, and when opened read-only
+  std::optional<StoreLock> lock{};  // absent when opened read-only
+  std::string lost{};               // why the store goes on without it; empty: it is there
+};
+
+class PathGroup {
+ public:
+  PathGroup(std::vector<StorePath> paths, std::uint32_t parity, const PathsState& state);
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(paths_.size()); }
+  const std::string& directory(std::uint32_t path) const { return paths_[path].directory; }
+  const IoFile& extents(std::uint32_t path) const { return *paths_[path].extents; }
+  std::string extents_path(std::uint32_t path) const;
+  bool is_lost(std::uint32_t path) const { return !paths_[path].lost.empty(); }
+  std::uint32_t lost_count() const;
+  std::vector<std::string> lost_directories() const;
+  std::vector<std::string> directories() const;
+
+  // Whether the store goes on without this path after the failure `code` of `what`; the path is lost then, if
+  // it was not before.
+  bool survives(std::uint32_t path, int code, std::string_view what);
+  bool too_many_lost() const { return lost_count() > parity_; }
+  [[noreturn]] void throw_too_many_lost() const;
+
+  bool owned_by_this_process() const;  // all locks are held, by this process
+  void check_usable() const;
+  // After open: all that are left agree on which paths are lost, and the newest commit is in every journal,
+  // also in those of the paths that are `behind`.
+  void settle(const CommitHistory& history, const std::vector<std::uint32_t>& behind);
+  // A path whose files are gone, or are no longer those at its names, is lost.
+  void check_present();
+  void flush_extents();
+  void append_commit(const CommitRecord& record, const CommitHistory& history);
+  void append_release(const CommitRecord& newest);
+  void drop_newest(const CommitRecord& remaining);
+  // Gives up files, journals and locks; the extents stay open for transfers in flight.
+  void close(bool remove_files);
+
+ private:
+  using Action = std::function<void(StorePath&)>;
+  void on_each_path(std::string_view what, const Action& action);
+  void take_back(std::uint32_t count, const CommitHistory& history);
+  void note_lost_paths();
+
+  std::vector<StorePath> paths_;
+  const std::uint32_t parity_;
+  PathsState state_;
+};
+
+void remove_store_files(const std::string& directory);  // all but the lock
+
+}  // namespace headrace::swap

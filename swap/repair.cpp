@@ -1,0 +1,256 @@
+// Bringing back what is missing, stale or damaged. See [Note: one commit in several journals] in format.h for
+// why a kill at any moment does no harm.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "headrace/errors.h"
+#include "swap/files.h"
+#include "swap/stripes.h"
+#include "swap/survey.h"
+
+namespace headrace {
+namespace swap {
+namespace {
+
+class Repair {
+ public:
+  Repair(LockedStore store, IoEngine& engine)
+      : survey_(std::move(store.survey)),
+        locks_(std::move(store.locks)),
+        engine_(engine),
+        shape_(survey_.description.shape),
+        state_(survey_.stored_state),
+        paths_(survey_.paths.size()),
+        memory_(survey_.map.largest_piece_bytes() * shape_.pieces()) {
+    if (shape_.parity > 0) code_.emplace(shape_.data_pieces(), shape_.parity);
+  }
+
+  SwapRepair run() {
+    for (std::uint32_t p = 0; p < paths_.size(); ++p) open_good_path(p);
+    note_lost_paths();
+    for (std::uint32_t p = 0; p < paths_.size(); ++p)
+      if (survey_.paths[p].state != SwapPath::State::good) guarded(p, [&] { prepare_lost_path(p); });
+    bool older_is_whole = false;
+    if (survey_.history.superseded) older_is_whole = check_commit(*survey_.history.superseded, nullptr);
+    if (!older_is_whole) survey_.history.superseded.reset();
+    check_commit(*survey_.history.newest, &report_.problems);
+    for (std::uint32_t p = 0; p < paths_.size(); ++p)
+      if (paths_[p].written) paths_[p].extents->sync_data();
+    if (report_.problems.empty() || newest_is_whole_) rejoin_paths();
+    for (std::uint32_t p = 0; p < paths_.size(); ++p) {
+      paths_[p].done.directory = survey_.paths[p].directory;
+      report_.paths.push_back(paths_[p].done);
+    }
+    return std::move(report_);
+  }
+
+ private:
+  struct Path {
+    std::optional<IoFile> extents;   // absent: cannot be repaired
+    std::optional<Journal> journal;  // of a good path
+    bool made_folder = false, written = false;
+    SwapRepairedPath done;
+  };
+  struct Piece {
+    std::uint32_t index, path;
+    IoTicket ticket;
+  };
+
+  // What keeps one path from being repaired is no reason not to repair the others.
+  template <class Action>
+  void guarded(std::uint32_t path, const Action& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      report_.problems.emplace_back(error.what());
+      paths_[path].extents.reset();
+    }
+  }
+
+  void open_good_path(std::uint32_t p) {
+    const SurveyedPath& found = survey_.paths[p];
+    if (found.state != SwapPath::State::good) return;
+    paths_[p].extents.emplace(IoFile::open(join(found.directory, extents_name), IoFile::Mode::read_write));
+    Journal journal = Journal::open(found.directory, survey_.description.journal_identity(p), *found.journal);
+    const auto& newest = found.journal->history.newest;
+    if (!newest || newest->sequence != survey_.history.newest->sequence)
+      journal.append_commit(*survey_.history.newest, {std::nullopt, survey_.history.superseded});
+    paths_[p].journal.emplace(std::move(journal));
+  }
+
+  void write_state() {
+    for (Path& path : paths_)
+      if (path.journal && path.journal->paths_state() != state_) path.journal->write_paths_state(state_);
+  }
+
+  // As long as they are being written to, they are none of the store's.
+  void note_lost_paths() {
+    if (survey_.state.lost != state_.lost) state_ = {state_.epoch + 1, survey_.state.lost};
+    write_state();
+  }
+
+  // A folder with an extents.bin of the right size, what is in it kept.
+  void prepare_lost_path(std::uint32_t p) {
+    const SurveyedPath& found = survey_.paths[p];
+    if (found.state == SwapPath::State::foreign) throw UsageError(found.problem + ".");
+    const bool folder_is_there = folder_exists(found.directory);
+    const int code = folder_is_there ? 0 : make_folder(found.directory);
+    if (code != 0)
+      throw UsageError(
+          fmt::format("the swap folder {} cannot be made: {}", found.directory, std::strerror(code)));
+    Path& path = paths_[p];
+    locks_[p].emplace(StoreLock::acquire(found.directory));
+    path.made_folder = !folder_is_there;
+    const std::string name = join(found.directory, extents_name);
+    IoFile file = IoFile::open(name, file_exists(name) ? IoFile::Mode::read_write : IoFile::Mode::create);
+    if (const Bytes bytes = survey_.map.file_bytes(p); bytes > 0) file.preallocate(bytes);
+    path.extents.emplace(std::move(file));
+    path.written = true;
+  }
+
+  std::byte* memory_of(std::uint32_t block, std::uint32_t piece) const {
+    return memory_.memory().data() + piece * survey_.map.piece_bytes(block);
+  }
+
+  // Whether every block of the commit is whole afterwards.
+  bool check_commit(const CommitRecord& record, std::vector<std::string>* problems) {
+    bool whole = true;
+    for (std::uint32_t block = 0; block < survey_.map.blocks(); ++block) {
+      if (survey_.map.piece_bytes(block) == 0 || record.table[survey_.map.entry(block)].generation == 0)
+        continue;
+      if (check_block(record, block)) continue;
+      whole = false;
+      if (problems == nullptr) return false;
+      problems->push_back(fmt::format(
+          "swap block \"{}\" (generation {}) is lost: more of its {} pieces are missing or damaged than "
+          "parity makes up for ({}).",
+          survey_.description.blocks[block].name, record.table[survey_.map.entry(block)].generation,
+          shape_.pieces(), shape_.parity));
+    }
+    if (problems != nullptr) newest_is_whole_ = whole;
+    return whole;
+  }
+
+  bool check_block(const CommitRecord& record, std::uint32_t block) {
+    const std::vector<bool> good = read_pieces(record, block);
+    std::vector<ParityCode::Piece> sources, bad;
+    for (std::uint32_t piece = 0; piece < good.size(); ++piece)
+      (good[piece] ? sources : bad).push_back({piece, memory_of(block, piece)});
+    if (bad.empty()) return true;
+    if (!code_ || sources.size() < shape_.data_pieces()) return false;
+    sources.resize(shape_.data_pieces());
+    code_->rebuild(sources, bad, survey_.map.piece_bytes(block));
+    for (const ParityCode::Piece& piece : bad)
+      if (checksum(block, piece.index) != record.table[survey_.map.entry(block, piece.index)].crc32c)
+        return false;
+    for (const ParityCode::Piece& piece : bad) write_piece(record, block, piece.index);
+    return true;
+  }
+
+  std::uint32_t checksum(std::uint32_t block, std::uint32_t piece) const {
+    return crc32c({memory_of(block, piece), survey_.map.checked_bytes(block)});
+  }
+
+  // All pieces of the block at once; which of them are as they were written.
+  std::vector<bool> read_pieces(const CommitRecord& record, std::uint32_t block) {
+    const Bytes bytes = survey_.map.piece_bytes(block);
+    std::vector<bool> good(shape_.pieces());
+    std::vector<Piece> reading;
+    for (std::uint32_t piece = 0; piece < shape_.pieces(); ++piece) {
+      const ExtentEntry& entry = record.table[survey_.map.entry(block, piece)];
+      if (!paths_[entry.path].extents) continue;
+      reading.push_back({piece, entry.path,
+                         engine_.submit(IoDirection::read, *paths_[entry.path].extents, entry.offset,
+                                        HostLease::borrowed({memory_of(block, piece), bytes}), bytes)});
+    }
+    for (Piece& piece : reading) {
+      const IoResult result = piece.ticket.wait();
+      ++paths_[piece.path].done.pieces_checked;
+      good[piece.index] =
+          result.ok() && result.bytes >= survey_.map.checked_bytes(block) &&
+          checksum(block, piece.index) == record.table[survey_.map.entry(block, piece.index)].crc32c;
+    }
+    return good;
+  }
+
+  void write_piece(const CommitRecord& record, std::uint32_t block, std::uint32_t piece) {
+    const ExtentEntry& entry = record.table[survey_.map.entry(block, piece)];
+    Path& path = paths_[entry.path];
+    if (!path.extents) return;
+    const Bytes bytes = survey_.map.piece_bytes(block);
+    guarded(entry.path, [&] {
+      IoTicket ticket = engine_.submit(IoDirection::write, *path.extents, entry.offset,
+                                       HostLease::borrowed({memory_of(block, piece), bytes}), bytes);
+      const IoResult result = ticket.wait();
+      if (!result.ok() || result.bytes < bytes)
+        throw IoError("repair", path.extents->path(), entry.offset, bytes, result.ok() ? EIO : result.code);
+      path.written = true;
+      ++path.done.pieces_rebuilt;
+      path.done.bytes_rebuilt += bytes;
+    });
+  }
+
+  // One after the other: the journal of each says that it is part of the store again, and the others are not
+  // yet.
+  void rejoin_paths() {
+    Description& store = survey_.description;
+    bool renamed = false;
+    for (std::uint32_t p = 0; p < paths_.size(); ++p) {
+      if (survey_.paths[p].state == SwapPath::State::good || !paths_[p].extents) continue;
+      const std::string& directory = survey_.paths[p].directory;
+      guarded(p, [&] {
+        if (store.directories[p] != absolute(directory)) {
+          store.directories[p] = absolute(directory);
+          renamed = true;
+        }
+        sync_folder(directory);
+        store.path = p;
+        store.owns_directory = paths_[p].made_folder || survey_.paths[p].owns_directory;
+        write_description(directory, store);
+        const PathsState joined{state_.epoch + 1, state_.lost & ~(std::uint64_t{1} << p)};
+        Journal::replace(directory, store.journal_identity(p), joined, survey_.history);
+        sync_folder(parent_of(directory));
+        state_ = joined;
+        write_state();
+        paths_[p].done.rejoined = true;
+      });
+    }
+    for (std::uint32_t p = 0; renamed && p < paths_.size(); ++p) {
+      if (!paths_[p].journal) continue;
+      store.path = p;
+      store.owns_directory = survey_.paths[p].owns_directory;
+      guarded(p, [&] { write_description(survey_.paths[p].directory, store); });
+    }
+  }
+
+  Survey survey_;
+  std::vector<std::optional<StoreLock>> locks_;
+  IoEngine& engine_;
+  const StripeShape shape_;
+  PathsState state_;
+  std::vector<Path> paths_;
+  std::optional<ParityCode> code_;
+  AlignedMemory memory_;
+  SwapRepair report_;
+  bool newest_is_whole_ = false;
+};
+
+}  // namespace
+}  // namespace swap
+
+SwapRepair SwapStore::repair(const Directories& directories, IoEngine& engine) {
+  using namespace swap;
+  LockedStore store = lock_store(directories);
+  if (store.survey.description.shape.durability != Durability::step)
+    throw UsageError(
+        fmt::format("the swap store in {} was written with durability \"none\": it keeps no state to repair.",
+                    directories.front()));
+  if (!store.survey.history.newest)
+    throw UsageError(fmt::format("the swap store in {} holds no committed step: there is nothing to repair.",
+                                 directories.front()));
+  return Repair(std::move(store), engine).run();
+}
+
+}  // namespace headrace

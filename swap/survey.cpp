@@ -1,0 +1,274 @@
+#include "swap/survey.h"
+
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <map>
+
+#include "headrace/errors.h"
+#include "swap/files.h"
+#include "swap/journal.h"
+
+namespace headrace::swap {
+namespace {
+
+using State = SwapPath::State;
+
+// A given folder: its description, or why there is none.
+struct Folder {
+  std::string directory;
+  std::optional<Description> description;
+  std::exception_ptr error;
+  std::string problem;
+  State state = State::missing;
+};
+
+// A sentence that another goes on.
+std::string as_clause(std::string text) {
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
+Folder look_at(const std::string& directory) {
+  Folder folder{directory, {}, {}, {}};
+  try {
+    folder.description = read_description(directory);
+    folder.state = State::good;
+  } catch (const Error& error) {
+    folder.error = std::current_exception();
+    const bool is_there = holds_description(directory);
+    folder.problem =
+        is_there ? as_clause(error.what()) : fmt::format("there is no swap store in {}", directory);
+    folder.state = is_there ? State::damaged : State::missing;
+  }
+  return folder;
+}
+
+// The store that most of the folders belong to; the first one when in doubt.
+const Description& common_store(const std::vector<Folder>& folders) {
+  std::map<std::uint64_t, std::size_t> members;
+  for (const Folder& folder : folders)
+    if (folder.description) ++members[folder.description->store_id];
+  const Folder* best = nullptr;
+  for (const Folder& folder : folders)
+    if (folder.description &&
+        (best == nullptr || members[folder.description->store_id] > members[best->description->store_id]))
+      best = &folder;
+  if (best == nullptr) std::rethrow_exception(folders.front().error);
+  return *best->description;
+}
+
+std::string name_of_path(const Description& store, std::uint32_t path) {
+  return store.directories[path];
+}
+
+void check_count(const std::vector<Folder>& folders, const Description& store) {
+  if (folders.size() == store.shape.paths) return;
+  throw UsageError(fmt::format("the swap store in {} has {} path{}, {}, and {} given here. Give all of them.",
+                               folders.front().directory, store.shape.paths,
+                               store.shape.paths == 1 ? "" : "s", fmt::join(store.directories, ", "),
+                               folders.size() == 1 ? "1 is" : fmt::format("{} are", folders.size())));
+}
+
+// Each folder of the store is put at its number; the others fill the places that are left, in order.
+std::vector<SurveyedPath> assign_paths(std::vector<Folder>& folders, const Description& store,
+                                       std::vector<std::exception_ptr>& errors) {
+  std::vector<SurveyedPath> paths(store.shape.paths);
+  errors.assign(paths.size(), nullptr);
+  std::vector<Folder*> others;
+  for (Folder& folder : folders) {
+    if (!folder.description || folder.description->store_id != store.store_id) {
+      others.push_back(&folder);
+      continue;
+    }
+    SurveyedPath& path = paths[folder.description->path];
+    if (!path.directory.empty())
+      throw UsageError(fmt::format("{} and {} are copies of the same path of a swap store. Give one of them.",
+                                   path.directory, folder.directory));
+    path = {folder.directory, State::good, "", folder.description->owns_directory, {}};
+  }
+  auto other = others.begin();
+  for (std::uint32_t p = 0; p < paths.size(); ++p) {
+    if (!paths[p].directory.empty()) continue;
+    Folder& folder = **other++;
+    paths[p].directory = folder.directory;
+    paths[p].state = folder.description ? State::foreign : folder.state;
+    paths[p].problem =
+        folder.description
+            ? fmt::format("{} belongs to another swap store than the other paths; {} is wanted in its place",
+                          folder.directory, name_of_path(store, p))
+            : folder.problem;
+    errors[p] = folder.error;
+  }
+  return paths;
+}
+
+void mark(SurveyedPath& path, State state, std::string problem) {
+  path.state = state;
+  path.problem = std::move(problem);
+  path.journal.reset();
+}
+
+void check_table(const CommitRecord& record, const StripeMap& map, const std::string& directory) {
+  for (std::uint32_t block = 0; block < map.blocks(); ++block)
+    for (std::uint32_t piece = 0; piece < map.shape().pieces(); ++piece) {
+      const ExtentEntry& entry = record.table[map.entry(block, piece)];
+      if (entry.generation > 0 && !map.is_extent_of(block, piece, entry))
+        throw CorruptData(
+            fmt::format("{} places block {} of step {} at offset {} of path {}, where it has no extent.",
+                        join(directory, journal_name), block, record.commit.step, entry.offset, entry.path));
+    }
+}
+
+void check_extents_file(const std::string& directory, Bytes expected) {
+  const std::string path = join(directory, extents_name);
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) throw IoError("stat", path, 0, 0, errno);
+  if (static_cast<Bytes>(status.st_size) < expected)
+    throw CorruptData(
+        fmt::format("{} is cut short: it has {} bytes and should have {}. Start the run again without "
+                    "resuming, or restore the file.",
+                    path, status.st_size, expected));
+}
+
+// ext4, for one, makes a failing disk read-only.
+void check_writable(const std::string& directory) {
+  if (::access(directory.c_str(), W_OK) != 0)
+    throw UsageError(fmt::format("{} cannot be written: {}", directory, std::strerror(errno)));
+}
+
+// The files of the path beside store.json.
+void read_files(SurveyedPath& path, std::uint32_t number, const Survey& survey) {
+  check_extents_file(path.directory, survey.map.file_bytes(number));
+  if (survey.description.shape.durability != Durability::step) return;
+  JournalContents contents = Journal::read(path.directory, survey.description.journal_identity(number));
+  for (const auto* record : {&contents.history.superseded, &contents.history.newest})
+    if (*record) check_table(**record, survey.map, path.directory);
+  path.journal = std::move(contents);
+}
+
+// The state with the largest epoch; paths that it calls lost are stale.
+void find_stale_paths(Survey& survey) {
+  for (const SurveyedPath& path : survey.paths)
+    if (path.journal && path.journal->state.epoch > survey.stored_state.epoch)
+      survey.stored_state = path.journal->state;
+  for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
+    if (SurveyedPath& path = survey.paths[p]; path.state == State::good && survey.stored_state.is_lost(p))
+      mark(path, State::stale,
+           fmt::format("the store went on without {} after it was lost, and its contents are old",
+                       path.directory));
+}
+
+// A journal more than one commit behind is not that of a kill between two appends.
+void find_old_journals(Survey& survey) {
+  std::uint64_t newest = 0;
+  const auto sequence_of = [](const SurveyedPath& path) {
+    return path.journal && path.journal->history.newest ? path.journal->history.newest->sequence : 0;
+  };
+  for (const SurveyedPath& path : survey.paths) newest = std::max(newest, sequence_of(path));
+  for (SurveyedPath& path : survey.paths)
+    if (path.journal && sequence_of(path) + 1 < newest)
+      mark(path, State::stale,
+           fmt::format("{} ends {} commits before those of the other paths",
+                       join(path.directory, journal_name), newest - sequence_of(path)));
+}
+
+[[noreturn]] void throw_not_enough(const Survey& survey, const std::vector<std::exception_ptr>& errors) {
+  std::vector<std::string> problems;
+  for (std::uint32_t p = 0; p < survey.paths.size(); ++p) {
+    if (survey.paths[p].state == State::good) continue;
+    if (survey.lost_count() == 1 && errors[p]) std::rethrow_exception(errors[p]);
+    problems.push_back(survey.paths[p].problem);
+  }
+  const bool all_missing = std::all_of(
+      survey.paths.begin(), survey.paths.end(),
+      [](const SurveyedPath& path) { return path.state == State::good || path.state == State::missing; });
+  const std::string text = fmt::format(
+      "the swap store cannot be opened without {} of its {} paths, its parity makes up for {}: {}",
+      problems.size(), survey.paths.size(), survey.description.shape.parity, fmt::join(problems, "; "));
+  if (all_missing) throw UsageError(text);
+  throw CorruptData(text);
+}
+
+}  // namespace
+
+std::uint32_t Survey::lost_count() const {
+  return static_cast<std::uint32_t>(std::count_if(
+      paths.begin(), paths.end(), [](const SurveyedPath& path) { return path.state != State::good; }));
+}
+
+CommitHistory agreed_history(const std::vector<const JournalContents*>& journals) {
+  const JournalContents* leader = nullptr;
+  for (const JournalContents* journal : journals)
+    if (journal->history.newest &&
+        (leader == nullptr || journal->history.newest->sequence > leader->history.newest->sequence))
+      leader = journal;
+  if (leader == nullptr) return {};
+  CommitHistory history = leader->history;
+  for (const JournalContents* journal : journals)
+    if (journal->history.newest && journal->history.newest->sequence == history.newest->sequence &&
+        journal->released)
+      history.superseded.reset();
+  return history;
+}
+
+Survey survey_store(const std::vector<std::string>& directories, Access access) {
+  std::vector<Folder> folders;
+  for (const std::string& directory : directories) folders.push_back(look_at(directory));
+  HEADRACE_CHECK(!folders.empty(), "a swap store without a path");
+  const Description& store = common_store(folders);
+  check_count(folders, store);
+  std::vector<std::exception_ptr> errors;
+  std::vector<SurveyedPath> paths = assign_paths(folders, store, errors);
+  Survey survey{.description = store,
+                .map = store.map(),
+                .paths = std::move(paths),
+                .state = {},
+                .stored_state = {},
+                .history = {}};
+  for (std::uint32_t p = 0; p < survey.paths.size(); ++p) {
+    if (survey.paths[p].state != State::good) continue;
+    try {
+      if (access == Access::write && store.shape.parity > 0) check_writable(survey.paths[p].directory);
+      read_files(survey.paths[p], p, survey);
+    } catch (const Error& error) {
+      errors[p] = std::current_exception();
+      mark(survey.paths[p], State::damaged, as_clause(error.what()));
+    }
+  }
+  find_stale_paths(survey);
+  find_old_journals(survey);
+  if (survey.lost_count() > survey.description.shape.parity) throw_not_enough(survey, errors);
+
+  std::vector<const JournalContents*> journals;
+  for (const SurveyedPath& path : survey.paths)
+    if (path.journal) journals.push_back(&*path.journal);
+  survey.history = agreed_history(journals);
+  for (const JournalContents* journal : journals)
+    survey.torn_bytes = std::max(survey.torn_bytes, journal->torn_bytes);
+  survey.state = survey.stored_state;
+  for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
+    if (survey.paths[p].state != State::good) survey.state.lost |= std::uint64_t{1} << p;
+  return survey;
+}
+
+LockedStore lock_store(const std::vector<std::string>& directories) {
+  const Survey before = survey_store(directories, Access::write);
+  std::vector<std::optional<StoreLock>> locks(before.paths.size());
+  const auto lock_good = [&](const Survey& survey) {
+    for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
+      if (survey.paths[p].state == State::good && !locks[p])
+        locks[p].emplace(StoreLock::acquire(survey.paths[p].directory));
+  };
+  lock_good(before);
+  Survey survey = survey_store(directories, Access::write);  // its last owner may have ended meanwhile
+  lock_good(survey);
+  return {std::move(survey), std::move(locks)};
+}
+
+}  // namespace headrace::swap

@@ -1,0 +1,53 @@
+// What the folders of a store hold, from their small files only: which path is which, which of them are
+// whole, and which commits the store has ([Note: one commit in several journals] in format.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "swap/description.h"
+#include "swap/format.h"
+#include "swap/lock.h"
+#include "swap/stripe_map.h"
+
+namespace headrace::swap {
+
+struct SurveyedPath {
+  std::string directory;  // as given; for a path that no given folder holds, one that holds no path
+  SwapPath::State state = SwapPath::State::missing;
+  std::string problem;  // empty when good
+  bool owns_directory = false;
+  std::optional<JournalContents> journal;  // of a good path, with durability step
+};
+
+struct Survey {
+  Description description;  // of the store; path and owns_directory mean nothing
+  StripeMap map;
+  std::vector<SurveyedPath> paths;  // by number
+  PathsState state;                 // the paths that are not good are lost in it; the epoch is the stored one
+  PathsState stored_state;
+  CommitHistory history;
+  Bytes torn_bytes = 0;  // of the journal that the history is from
+
+  std::uint32_t lost_count() const;
+};
+
+enum class Access : std::uint8_t { read, write };
+// With parity a path that cannot be written is damaged for who wants to. Throws when there is no store, or
+// more paths than parity makes up for are not good: the error of the one path, or one that names them all.
+Survey survey_store(const std::vector<std::string>& directories, Access access);
+
+// The survey of a store that nobody else changes any more: its good paths are locked, by number. UsageError
+// when a live process owns one. No lock is left where there is no store.
+struct LockedStore {
+  Survey survey;
+  std::vector<std::optional<StoreLock>> locks;
+};
+LockedStore lock_store(const std::vector<std::string>& directories);
+
+// The history that the journals of the good paths agree on.
+CommitHistory agreed_history(const std::vector<const JournalContents*>& journals);
+
+}  // namespace headrace::swap
