@@ -20,7 +20,8 @@ struct BlockName {
   bool operator<(const BlockName& other) const { return key() < other.key(); }
 };
 
-// Thread-safe; `granted` runs on the thread that made it possible, with no lock held. First come first served.
+// Thread-safe; `granted` runs on the thread that made it possible, with no lock held. First come first
+// served.
 class BlockLocks {
  public:
   void acquire(const BlockName& block, std::function<void()> granted);

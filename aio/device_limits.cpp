@@ -22,10 +22,11 @@ std::optional<std::uint64_t> read_number(const fs::path& path) {
 std::optional<DeviceLimits> limits_in(const fs::path& queue) {
   const auto kib = read_number(queue / "max_sectors_kb");
   if (!kib) return std::nullopt;
-  return DeviceLimits{.max_request_bytes = *kib << 10,
-                      .queue_requests = static_cast<std::uint32_t>(read_number(queue / "nr_requests").value_or(0)),
-                      .rotational = read_number(queue / "rotational").value_or(0) != 0,
-                      .poll_queues = read_number(queue / "io_poll").value_or(0) != 0};
+  return DeviceLimits{
+      .max_request_bytes = *kib << 10,
+      .queue_requests = static_cast<std::uint32_t>(read_number(queue / "nr_requests").value_or(0)),
+      .rotational = read_number(queue / "rotational").value_or(0) != 0,
+      .poll_queues = read_number(queue / "io_poll").value_or(0) != 0};
 }
 
 // A device made of others is as its weakest member, and its own queue says how requests are cut.
@@ -49,7 +50,8 @@ std::optional<DeviceLimits> limits_of(const fs::path& device, int depth) {
 }
 
 constexpr std::uint32_t usual_depth = 32;
-constexpr Bytes usual_request_bytes = Bytes{1} << 20;
+constexpr Bytes usual_request_bytes = Bytes{2} << 20;
+constexpr Bytes usual_in_flight_bytes = Bytes{64} << 20;
 
 std::uint32_t choose_depth(const std::optional<DeviceLimits>& limits) {
   if (!limits || limits->queue_requests == 0) return usual_depth;
@@ -57,9 +59,10 @@ std::uint32_t choose_depth(const std::optional<DeviceLimits>& limits) {
 }
 
 Bytes choose_request_bytes(const std::optional<DeviceLimits>& limits) {
-  constexpr Bytes largest = Bytes{4} << 20;
+  constexpr Bytes largest = Bytes{8} << 20;
+  constexpr Bytes device_requests = 16;  // in one of ours
   if (!limits) return usual_request_bytes;
-  return std::clamp(limits->max_request_bytes, usual_request_bytes, largest);
+  return std::clamp(device_requests * limits->max_request_bytes, usual_request_bytes, largest);
 }
 
 }  // namespace
@@ -73,8 +76,13 @@ std::optional<DeviceLimits> read_device_limits(std::uint64_t device, const std::
 }
 
 IoShape choose_shape(const IoEngineOptions& options, const std::optional<DeviceLimits>& limits) {
-  return {.queue_depth = options.queue_depth != 0 ? options.queue_depth : choose_depth(limits),
-          .request_bytes = options.request_bytes != 0 ? options.request_bytes : choose_request_bytes(limits)};
+  IoShape shape{.queue_depth = options.queue_depth, .request_bytes = options.request_bytes};
+  if (shape.request_bytes == 0) shape.request_bytes = choose_request_bytes(limits);
+  if (shape.queue_depth == 0) {
+    shape.queue_depth = choose_depth(limits);
+    shape.in_flight_bytes = usual_in_flight_bytes;
+  }
+  return shape;
 }
 
 }  // namespace headrace::aio

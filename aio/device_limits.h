@@ -25,12 +25,13 @@ std::optional<DeviceLimits> read_device_limits(std::uint64_t device, const std::
 struct IoShape {
   std::uint32_t queue_depth = 0;
   Bytes request_bytes = 0;
+  Bytes in_flight_bytes = ~Bytes{0};  // no request is added to this many or more
   bool operator==(const IoShape&) const = default;
 };
 
-// What the options leave to choose (0). Requests as large as the device takes whole, for their cost to the CPU,
-// yet small enough that a read is not kept waiting by a long write; as many as fill the device's queue and no
-// more: what waits here can still be put in order.
+// What the options leave to choose (0). Large requests, for each costs CPU time: the block layer cuts them
+// for the device in one go. As many as fill the device and no more, in number and in bytes: what waits here
+// can still be put in order.
 IoShape choose_shape(const IoEngineOptions& options, const std::optional<DeviceLimits>& limits);
 
 }  // namespace headrace::aio

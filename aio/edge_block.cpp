@@ -65,8 +65,8 @@ void EdgeBlock::write_ended(const Transfer& transfer) {
   IoResult result{.code = transfer.result().code};
   const Bytes right_bytes = std::max(old_bytes_, skip_ + bytes_);
   if (result.ok() && right_bytes < block_bytes_ && old_bytes_ < block_bytes_)
-    result.code = host_.restore_size(whole_.fd, *whole_.job, whole_.offset + block_bytes_,
-                                     whole_.offset + right_bytes);
+    result.code =
+        host_.restore_size(whole_.fd, *whole_.job, whole_.offset + block_bytes_, whole_.offset + right_bytes);
   if (result.ok()) result.bytes = bytes_;
   end(result);
 }

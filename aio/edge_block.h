@@ -16,8 +16,8 @@ namespace headrace::aio {
 class EdgeHost {
  public:
   virtual BlockLocks& block_locks() = 0;
-  // After a write that made the file end at `block_end`, the end of a whole block: cuts it off at `right_size`,
-  // unless someone has written, or is writing, beyond. Returns an errno value.
+  // After a write that made the file end at `block_end`, the end of a whole block: cuts it off at
+  // `right_size`, unless someone has written, or is writing, beyond. Returns an errno value.
   virtual int restore_size(int fd, const Job& job, std::uint64_t block_end, std::uint64_t right_size) = 0;
 
  protected:
@@ -26,8 +26,8 @@ class EdgeHost {
 
 class EdgeBlock final : public OperationOwner, public std::enable_shared_from_this<EdgeBlock> {
  public:
-  // `whole` is the operation that would move the block: its offset is the block's start, its address what goes
-  // to byte `skip` of the block, `job` and `part` whom to report to.
+  // `whole` is the operation that would move the block: its offset is the block's start, its address what
+  // goes to byte `skip` of the block, `job` and `part` whom to report to.
   EdgeBlock(Operation whole, Bytes block_bytes, Bytes memory_alignment, Bytes skip, Bytes bytes, IoPath& path,
             EdgeHost& host);
 

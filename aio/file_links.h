@@ -1,5 +1,6 @@
 // What engines keep for an open file (a place in a ring's table of files), found again by the engine's part
-// that made it. It ends with the IoFile, before the descriptor is closed: no engine keeps a closed file alive.
+// that made it. It ends with the IoFile, before the descriptor is closed: no engine keeps a closed file
+// alive.
 #pragma once
 
 #include <algorithm>

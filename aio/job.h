@@ -1,4 +1,5 @@
-// One submitted transfer and its outcome, shared by its ticket and by the operations that carry out its parts.
+// One submitted transfer and its outcome, shared by its ticket and by the operations that carry out its
+// parts.
 //
 // The lease stays with the ticket: the last operation may be dropped after the ticket has gone, when the pool
 // of the buffer may have gone too. Nothing touches the buffer once finished() is true.
@@ -19,7 +20,8 @@ class Job {
   static constexpr std::size_t max_parts = 3;  // head, middle, tail
   using AtEnd = std::function<void(const Job&)>;
 
-  // `at_end` is called once, with the result and before the job is finished, on the thread that ends its last part.
+  // `at_end` is called once, with the result and before the job is finished, on the thread that ends its last
+  // part.
   Job(IoDirection direction, IoFile::Id file, std::uint64_t offset, Bytes bytes, AtEnd at_end);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -35,6 +37,7 @@ class Job {
   const IoResult& result() const { return result_; }  // when finished, and for `at_end`
   IoDirection direction() const { return direction_; }
   IoFile::Id file() const { return file_; }
+  Bytes bytes() const { return bytes_; }
   std::uint64_t end_offset() const { return offset_ + bytes_; }
 
   // Sleeps until the job is finished or call() asks its waiter for help. One waiter.

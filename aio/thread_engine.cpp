@@ -44,7 +44,8 @@ class ThreadPath final : public IoPath {
   std::int64_t perform(const Request& request, AlignedMemory& bounce) const {
     const std::int64_t admitted = admit(request);
     if (admitted <= 0) return admitted;
-    if (!request.operation->bounced) return move(request, request.address(), static_cast<std::size_t>(admitted));
+    if (!request.operation->bounced)
+      return move(request, request.address(), static_cast<std::size_t>(admitted));
     return move_bounced(request, bounce, static_cast<std::size_t>(admitted));
   }
 
@@ -58,7 +59,11 @@ class ThreadPath final : public IoPath {
   }
 
   static std::int64_t move_bounced(const Request& request, AlignedMemory& bounce, std::size_t bytes) {
-    if (!bounce) bounce = allocate_aligned(bounce_bytes, 4096);
+    try {
+      if (!bounce) bounce = allocate_aligned(bounce_bytes, 4096);
+    } catch (const std::bad_alloc&) {
+      return -ENOMEM;
+    }
     const bool read = request.operation->direction == IoDirection::read;
     if (!read) std::memcpy(bounce.get(), request.address(), bytes);
     const std::int64_t moved = move(request, bounce.get(), bytes);

@@ -5,9 +5,9 @@
 //   transfer.done()
 //
 // Rules: a short result is resumed at the last multiple of the file's alignment; EINTR is retried without
-// limit, so is ECANCELED (the kernel's answer when the thread that asked has ended), and EAGAIN `max_again` times; a result of zero bytes, or the same partial block twice, is the end of
-// the file (EIO); any other errno ends the transfer: nothing more is handed out, what is in flight is waited
-// for.
+// limit, so is ECANCELED (the kernel's answer when the thread that asked has ended), and EAGAIN `max_again`
+// times; a result of zero bytes, or the same partial block twice, is the end of the file (EIO); any other
+// errno ends the transfer: nothing more is handed out, what is in flight is waited for.
 #pragma once
 
 #include <cstdint>

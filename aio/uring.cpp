@@ -21,8 +21,9 @@ Uring::Uring(const Options& options) : polls_(options.poll_completions) {
     without.poll_submissions = false;
     code = set_up(without);
     if (code == 0)
-      warn_once("no SQPOLL", "This kernel keeps submission by its own thread (SQPOLL) to administrators: "
-                             "submitting by system calls instead.");
+      warn_once("no SQPOLL",
+                "This kernel keeps submission by its own thread (SQPOLL) to administrators: "
+                "submitting by system calls instead.");
   }
   if (code != 0) throw UringRefused(code);
 
@@ -59,8 +60,8 @@ int Uring::try_set_up(const Options& options) {
   return -io_uring_queue_init_params(options.entries, &ring_, &params);
 }
 
-// A closed ring is taken apart some time later, and a forked child may still hold it: files and memory are let
-// go now.
+// A closed ring is taken apart some time later, and a forked child may still hold it: files and memory are
+// let go now.
 Uring::~Uring() {
   if (has_file_table_) io_uring_unregister_files(&ring_);
   if (has_buffer_table_) io_uring_unregister_buffers(&ring_);

@@ -39,8 +39,8 @@ class Uring {
   // Blocks until `count` completions are there, or a signal comes. Any thread, beside other calls.
   void wait_events(std::uint32_t count);
 
-  // Places of the tables (none where the kernel is too old for sparse tables). Any thread, beside other calls;
-  // requests in flight keep what they use. Return errno values.
+  // Places of the tables (none where the kernel is too old for sparse tables). Any thread, beside other
+  // calls; requests in flight keep what they use. Return errno values.
   bool has_file_table() const { return has_file_table_; }
   bool has_buffer_table() const { return has_buffer_table_; }
   int set_file(std::uint32_t place, int fd);  // -1: none

@@ -20,7 +20,7 @@ class UringEngine final : public QueuedEngine {
     return std::make_shared<UringPath>(Uring::Options{.entries = shape.queue_depth,
                                                       .poll_completions = polled,
                                                       .poll_submissions = options().poll_submissions},
-                                       hook());
+                                       shape.in_flight_bytes, hook());
   }
 };
 

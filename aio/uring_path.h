@@ -1,11 +1,12 @@
 // One ring for the files of one device, driven by whoever waits.
 //
-// [Note: who drives] No thread stands between a caller and the kernel: submit puts requests on the ring, and a
-// thread that waits for its transfer sleeps in the kernel until completions arrive, takes all of them, whoever
-// they belong to, and issues what was queued. One thread drives at a time; the others sleep until their
-// transfer has ended or the driver, leaving, calls one of them to follow it. So a transfer costs the system
-// calls that the kernel needs and no switch between threads. Only while more requests are queued than the
-// depth allows and nobody waits does a thread of the engine drive (it is started when that happens first).
+// [Note: who drives] No thread stands between a caller and the kernel: submit puts requests on the ring, and
+// a thread that waits for its transfer sleeps in the kernel until completions arrive, takes all of them,
+// whoever they belong to, and issues what was queued. One thread drives at a time; the others sleep until
+// their transfer has ended or the driver, leaving, calls one of them to follow it. So a transfer costs the
+// system calls that the kernel needs and no switch between threads. Only while more requests are queued than
+// the depth allows and nobody waits does a thread of the engine drive (it is started when that happens
+// first).
 //
 // Any thread may submit, so the ring is neither SINGLE_ISSUER nor DEFER_TASKRUN, and not COOP_TASKRUN either:
 // with that, completions would keep until a thread that submitted and now computes enters the kernel.
@@ -30,10 +31,12 @@ namespace headrace::aio {
 
 class UringPath final : public IoPath, public std::enable_shared_from_this<UringPath> {
  public:
-  UringPath(const Uring::Options& options, const RequestHook& hook);
+  // No request is added to `in_flight_bytes` or more.
+  UringPath(const Uring::Options& options, Bytes in_flight_bytes, const RequestHook& hook);
   ~UringPath() override;
 
   void add(std::shared_ptr<Operation> operation) override;
+  void prepare_to_bounce() override;
   void wait(Job& job) override;
   void poll() override;
   int fix_file(const IoFile& file) override;
@@ -48,8 +51,8 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
 
   struct Slot {
     Request request;
-    AlignedMemory bounce;  // made when first needed
-    bool fixed_memory = false;
+    std::byte* bounce = nullptr;  // of a bounced request
+    bool registered = false;      // its memory, by a caller
   };
   // A request that has ended, to be reported with the lock released.
   struct Outcome {
@@ -76,6 +79,7 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   void await_events(Lock& lock, std::uint32_t count);
   void pump();
 
+  void make_bounces();
   std::optional<std::uint32_t> take_file_place();
   void release_file(std::uint32_t place);
 
@@ -84,6 +88,11 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   Uring ring_;
   std::vector<Slot> slots_;  // requests in flight, by user_data
   std::vector<std::uint32_t> free_slots_;
+  std::once_flag bounces_made_;
+  AlignedMemory bounce_memory_;
+  std::vector<std::byte*> free_bounces_;
+  const Bytes max_bytes_in_flight_;
+  Bytes bytes_in_flight_ = 0;
   bool driven_ = false;
   std::deque<Job*> sleepers_;
   std::vector<std::uint32_t> free_files_;

@@ -116,8 +116,8 @@ class IoEngine {
  public:
   virtual ~IoEngine() = default;
   virtual std::string_view name() const = 0;  // "io_uring", "threads"
-  // Transfers `bytes` between `offset` of the file and the start of the lease's memory, of any alignment. On a
-  // direct file the unaligned ends, or everything where the address is not aligned when the offset is, go
+  // Transfers `bytes` between `offset` of the file and the start of the lease's memory, of any alignment. On
+  // a direct file the unaligned ends, or everything where the address is not aligned when the offset is, go
   // through copies. Transfers of one engine may share a block of a file: none loses another's bytes. A buffer
   // too small, or an offset beyond any file, is a std::logic_error.
   virtual IoTicket submit(IoDirection direction, const IoFile& file, std::uint64_t offset, HostLease buffer,
@@ -132,8 +132,8 @@ struct IoEngineOptions {
   std::uint32_t queue_depth = 0;  // requests in flight on each device; 0: chosen from the device
   Bytes request_bytes = 0;        // larger transfers are split into requests of this size; 0: likewise
   bool require_io_uring = false;
-  // Direct I/O by polling the device (IOPOLL), and submission by a thread of the kernel (SQPOLL): lower latency
-  // for a core. io_uring only; one warning, and interrupts, where the device has no poll queues.
+  // Direct I/O by polling the device (IOPOLL), and submission by a thread of the kernel (SQPOLL): lower
+  // latency for a core. io_uring only; one warning, and interrupts, where the device has no poll queues.
   bool poll_completions = false, poll_submissions = false;
 };
 // io_uring, or the thread pool with one message that says why and how to get io_uring.

@@ -25,8 +25,15 @@ void set_prefetch_numel(Settings& settings, const ConfigValue& value) {
 void set_sub_group(Settings& settings, const ConfigValue& value) {
   settings.swap_block_numel = value.count(1);
 }
+void set_parameter_path(Settings& settings, const ConfigValue& value) {
+  settings.parameter_swap_path = value.text();
+}
 void set_recompute(Settings& settings, const ConfigValue& value) {
   settings.recompute = value.count() > 0;
+}
+// One pool serves every tier, so one refusal is enough.
+void set_pinned(Settings& settings, const ConfigValue& value) {
+  if (!value.json().is_null() && !value.boolean()) settings.pin_memory = false;
 }
 void set_optimizer_type(Settings&, const ConfigValue& value) {
   if (value.choice({"AdamW", "Adam", "Lion", "Adagrad", "Lamb", "Muon", "OneBitAdam", "ZeroOneAdam",
@@ -145,7 +152,8 @@ Table zero_offload_keys() {
       {z + "optimizer.device", works, "offload_optimizer", "\"none\"", "tier of optimizer states"},
       {z + "optimizer.nvme_path", works, "swap_path", "null", "folder of the swap store"},
       {z + "optimizer.buffer_count", works, "swap_buffers", "4", "optimizer blocks in flight"},
-      {z + "optimizer.pin_memory", hint, "", "true", ""},
+      {z + "optimizer.pin_memory", works, "", "true", "false: host memory is not locked for copies",
+       set_pinned},
       {z + "optimizer.pipeline_read", hint, "", "false", ""},
       {z + "optimizer.pipeline_write", hint, "", "false", ""},
       {z + "optimizer.pipeline", hint, "", "false", ""},
@@ -154,11 +162,12 @@ Table zero_offload_keys() {
       {z + "optimizer.cpuadam_cores_perc", hint, "", "0.8", ""},
       {z + "optimizer.ratio", not_available, "", "1.0", "all optimizer states live in one tier"},
       {z + "param.device", works, "offload_parameters", "\"none\"", "tier of parameters, stage 3"},
-      {z + "param.nvme_path", hint, "", "null", ""},
-      {z + "param.buffer_count", hint, "", "5", ""},
+      {z + "param.nvme_path", works, "", "null", "folder of the swap store, the same as the optimizer's",
+       set_parameter_path},
+      {z + "param.buffer_count", works, "parameter_buffers", "5", "blocks of parameters read ahead"},
       {z + "param.buffer_size", hint, "", "1e8", ""},
       {z + "param.max_in_cpu", hint, "", "1e9", ""},
-      {z + "param.pin_memory", hint, "", "true", ""},
+      {z + "param.pin_memory", works, "", "true", "false: host memory is not locked for copies", set_pinned},
   };
 }
 
@@ -191,7 +200,8 @@ Table zero_hints() {
       {z + "enable_sanity_checks", hint, "", "false", ""},
       {z + "save_muon_momentum_buffer_in_memory", hint, "", "false", ""},
       {z + "leaf_module", hint, "", "null", ""},
-      {z + "cpu_offload_use_pin_memory", hint, "", "null", ""},
+      {z + "cpu_offload_use_pin_memory", works, "", "null", "false: host memory is not locked for copies",
+       set_pinned},
   };
 }
 
@@ -255,8 +265,8 @@ Table activation_and_io_keys() {
       {a + "profile", hint, "", "false", ""},
       {a + "cpu_checkpointing", not_available, "", "false",
        "activations stay on the device; headrace.recompute saves memory"},
-      {"aio.block_size", hint, "", "1048576", ""},
-      {"aio.queue_depth", hint, "", "8", ""},
+      {"aio.block_size", works, "io_request", "1048576", "bytes of one request to a drive"},
+      {"aio.queue_depth", works, "io_depth", "8", "requests in flight on a drive"},
       {"aio.intra_op_parallelism", hint, "", "1", ""},
       {"aio.thread_count", hint, "", "1", ""},
       {"aio.single_submit", hint, "", "false", ""},

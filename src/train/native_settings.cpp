@@ -152,6 +152,9 @@ Json get_io(const Settings& settings) {
   constexpr const char* names[] = {"auto", "io_uring", "threads"};
   return names[static_cast<std::size_t>(settings.io)];
 }
+void set_io_request(Settings& settings, const ConfigValue& value) {
+  settings.io_request_bytes = buffer_bytes(value, 1);  // below a block of the file, it is one
+}
 // A list, or one value alone.
 std::vector<ConfigValue> values_of(const ConfigValue& value) {
   std::vector<ConfigValue> values;
@@ -324,10 +327,11 @@ std::vector<NativeSetting> make_memory_settings() {
       {{"offload_optimizer", memory_group, "TIER", "none, cpu or nvme: optimizer states (default none)"},
        set_tier<&S::optimizer_tier>,
        get_tier<&S::optimizer_tier>},
-      {{"offload_gradients", memory_group, "TIER", "none or cpu: gradients, stages 2 and 3 (default none)"},
+      {{"offload_gradients", memory_group, "TIER",
+        "none, cpu or nvme: gradients, stages 2 and 3 (default none)"},
        set_tier<&S::gradient_tier>,
        get_tier<&S::gradient_tier>},
-      {{"offload_parameters", memory_group, "TIER", "none or cpu: parameters, stage 3 (default none)"},
+      {{"offload_parameters", memory_group, "TIER", "none, cpu or nvme: parameters, stage 3 (default none)"},
        set_tier<&S::parameter_tier>,
        get_tier<&S::parameter_tier>},
       {{"device", memory_group, "cpu|cuda", "what computes (default cpu)"}, set_device, get_device},
@@ -339,7 +343,7 @@ std::vector<NativeSetting> make_memory_settings() {
        set_limit<&S::host_memory_bytes>,
        get_size<&S::host_memory_bytes>},
       {{"swap_path", memory_group, "DIR",
-        "existing folder on an NVMe drive, for --offload-optimizer nvme; repeated: several", false, true},
+        "existing folder on an NVMe drive, for what is kept there; several share the load", false, true},
        set_swap_paths,
        get_swap_paths},
       {{"swap_parity", memory_group, "N",
@@ -370,6 +374,14 @@ std::vector<NativeSetting> make_tuning_settings() {
         "host memory for blocks kept beside NVMe (default: what --host-memory leaves)"},
        set_bytes<&S::swap_cache_bytes>,
        get_optional<&S::swap_cache_bytes>},
+      {{"parameter_buffers", tuning_group, "N",
+        "blocks of parameters read from NVMe ahead of their use (default 16)"},
+       set_count<&S::parameter_buffers, 1, 65536>,
+       get<&S::parameter_buffers>},
+      {{"gradient_buffers", tuning_group, "N",
+        "blocks of gradients on their way to or from NVMe (default 8)"},
+       set_count<&S::gradient_buffers, 1, 65536>,
+       get<&S::gradient_buffers>},
       {{"bucket", tuning_group, "SIZE", "buffer of one reduction step (default 4MiB)"},
        set_bucket,
        get<&S::bucket_bytes>},
@@ -387,11 +399,25 @@ std::vector<NativeSetting> make_tuning_settings() {
       {{"fused_head", tuning_group, "BOOL", "gather the head once for forward and backward (default true)"},
        set_boolean<&S::fused_head>,
        get<&S::fused_head>},
+      {{"pin_memory", tuning_group, "BOOL",
+        "lock host memory that is copied to and from the device (default true)"},
+       set_boolean<&S::pin_memory>,
+       get<&S::pin_memory>},
       {{"threads", tuning_group, "N", "CPU threads a rank computes with (default 0: its share of the cores)",
         true},
        set_count<&S::threads, 0, 4096>,
        get<&S::threads>},
       {{"io", tuning_group, "ENGINE", "auto, io_uring or threads (default auto)", true}, set_io, get_io},
+      {{"require_io_uring", tuning_group, "",
+        "where io_uring is refused, fail instead of doing its work on threads", true},
+       set_boolean<&S::require_io_uring>,
+       get<&S::require_io_uring>},
+      {{"io_depth", tuning_group, "N", "requests in flight on a drive (default: the engine's choice)", true},
+       set_count<&S::io_depth, 1, 4096>,
+       get_optional<&S::io_depth>},
+      {{"io_request", tuning_group, "SIZE", "one request to a drive (default: the engine's choice)", true},
+       set_io_request,
+       get_optional<&S::io_request_bytes>},
       {{"link_bandwidth", tuning_group, "RATE",
         "paces CPU-device copies like a PCIe link: 8GB/s (default none)", true},
        set_bandwidth,

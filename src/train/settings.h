@@ -28,7 +28,7 @@ struct Settings {
   std::string model, data_path, eval_path;
   std::optional<std::uint64_t> sequence_length;
   DType dtype = DType::bf16;
-  bool recompute = false, fused_head = true;
+  bool recompute = false, fused_head = true, pin_memory = true;
 
   BatchSizes batch;
   std::uint64_t steps = 100, seed = 0, eval_every = 0, eval_batches = 8;
@@ -46,9 +46,11 @@ struct Settings {
   std::vector<std::string> swap_paths;
   std::uint64_t swap_parity = 0;
   std::vector<double> swap_path_rates;  // bytes per second
+  std::string parameter_swap_path;      // DeepSpeed's offload_param.nvme_path
   Durability durability = Durability::step;
   Bytes swap_block_bytes = 3 << 20, bucket_bytes = 4 << 20;
   std::optional<std::uint64_t> swap_block_numel, bucket_numel, prefetch_numel;
+  std::uint64_t parameter_buffers = 16, gradient_buffers = 8;
   std::uint64_t swap_buffers = 8, prefetch_units = 1, persistence_numel = 0;
   std::optional<Bytes> swap_cache_bytes;
   bool retain_adjacent = true;
@@ -58,6 +60,9 @@ struct Settings {
   std::uint64_t threads = 0;
   Bytes link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
+  bool require_io_uring = false;
+  std::optional<std::uint64_t> io_depth;
+  std::optional<Bytes> io_request_bytes;
 
   bool resume_swap = false;
   std::string metrics_path;
@@ -92,6 +97,9 @@ struct UnusedKeys {
   std::vector<std::string> defaults;  // "auto"
 };
 UnusedKeys apply_config(const Json& file, const std::string& origin, Settings& settings);
+
+// Whether any kind of state is placed on NVMe.
+bool uses_nvme(const Settings& settings);
 
 // Whether a setting changes anything beside the others.
 bool has_effect(const Settings& settings, std::string_view name);

@@ -31,6 +31,7 @@ struct EngineContext {
                 const EngineOptions& options_in);
   // Makes a buffer of the engine fast to copy, until unpin_all(): before the first of them goes away.
   void pin(std::span<std::byte> memory);
+  void pin_for_io(std::span<std::byte> memory);  // and fast to read and write on NVMe
   void unpin_all() noexcept;
   Bytes element_bytes() const { return size_of(options.dtype); }
   // The elements of a unit whose optimizer state this rank holds: its shard, or all of them.
@@ -38,6 +39,7 @@ struct EngineContext {
 
  private:
   std::vector<std::span<std::byte>> pinned_;
+  std::vector<IoRegistration> registrations_;
 };
 
 // The plan of one unit for one rank: the same for the engine and the planner.

@@ -44,7 +44,7 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
   pool_ = std::make_unique<StagingPool>(context.host_budget, MemoryTag::staging,
                                         state_buffer_bytes(block_numel(context.options), context.options),
                                         context.options.swap_buffers);
-  context.pin(pool_->memory());
+  context.pin_for_io(pool_->memory());
   allocate_cache();
 }
 

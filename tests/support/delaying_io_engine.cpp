@@ -30,6 +30,10 @@ class DelayingEngine final : public IoEngine {
     return IoTicket(std::make_unique<Ticket>(std::move(inner), occupy(direction, bytes), slept_nanoseconds_));
   }
 
+  IoRegistration register_memory(std::span<std::byte> memory) override {
+    return inner_->register_memory(memory);
+  }
+
   IoCounters counters() const override {
     IoCounters counters = inner_->counters();
     counters.wait_seconds += static_cast<double>(slept_nanoseconds_.load()) * 1e-9;

@@ -32,6 +32,9 @@ class FaultEngine final : public IoEngine {
 
   std::string_view name() const override { return "fault"; }
   IoCounters counters() const override { return inner_->counters(); }
+  IoRegistration register_memory(std::span<std::byte> memory) override {
+    return inner_->register_memory(memory);
+  }
 
   IoTicket submit(IoDirection direction, const IoFile& file, std::uint64_t offset, HostLease buffer,
                   Bytes bytes) override {

@@ -12,8 +12,8 @@ namespace headrace::aio {
 namespace {
 
 std::shared_ptr<Operation> operation(IoDirection direction, Bytes bytes = 4096, std::uint64_t offset = 0) {
-  return std::make_shared<Operation>(
-      Operation{.direction = direction, .offset = offset, .transfer = Transfer(bytes, 4096, 1), .job = nullptr});
+  return std::make_shared<Operation>(Operation{
+      .direction = direction, .offset = offset, .transfer = Transfer(bytes, 4096, 1), .job = nullptr});
 }
 
 TEST(RequestQueue, reads_go_before_writes_that_came_earlier) {

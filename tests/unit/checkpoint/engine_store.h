@@ -71,6 +71,10 @@ class EngineStore {
         store_(
             SwapStore::create({std::move(directories), durability, layout(rank, world_size, stage), parity},
                               swap_blocks(), engine)) {}
+  // One rank on several folders.
+  EngineStore(std::vector<std::string> directories, std::uint32_t parity, std::uint64_t block_numel,
+              IoEngine& engine)
+      : EngineStore(std::move(directories), 0, 1, 1, block_numel, engine, Durability::step, parity) {}
   SwapStore& operator*() { return *store_; }
 
   void commit(std::uint64_t step, double loss_scale = 1024.0) {

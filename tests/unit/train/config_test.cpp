@@ -305,6 +305,16 @@ TEST(Config, hints_without_effect_are_one_note_with_what_they_need) {
   EXPECT_THAT(used.notes, IsEmpty());
 }
 
+TEST(Config, io_uring_can_be_required_and_then_threads_cannot_be_asked_for) {
+  std::vector<std::pair<std::string, std::string>> flags = {{"offload_optimizer", "nvme"},
+                                                            {"swap_path", "/swap"}};
+  EXPECT_EQ(resolve("", flags).io, IoKind::automatic);
+  flags.emplace_back("require_io_uring", "true");
+  EXPECT_EQ(resolve("", flags).io, IoKind::io_uring);
+  flags.emplace_back("io", "threads");
+  EXPECT_THAT(refusal("", flags), AllOf(HasSubstr("--require-io-uring"), HasSubstr("--io threads")));
+}
+
 TEST(Config, swap_paths_are_a_text_or_a_list_and_the_flag_may_be_repeated) {
   using Paths = std::vector<std::string>;
   const std::string list = R"({"headrace": {"swap_path": ["/a", "/b", "/c"], "swap_parity": 1,
