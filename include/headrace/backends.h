@@ -7,6 +7,7 @@
 #include "headrace/communicator.h"
 #include "headrace/config.h"
 #include "headrace/device.h"
+#include "headrace/io_engine.h"
 #include "headrace/kernels.h"
 
 namespace headrace {
@@ -25,6 +26,8 @@ std::unique_ptr<Device> open_device(const BackendOptions& options);
 std::unique_ptr<DeviceKernels> open_kernels(const BackendOptions& options, Device& device);
 // All ranks of the launcher's job. Blocks until they have arrived.
 std::unique_ptr<Communicator> open_communicator(const BackendOptions& options, Device& device);
+
+std::unique_ptr<IoEngine> make_io(IoKind kind, IoEngineOptions options);
 
 // Device memory that this rank may take: its share of the host's memory on the CPU device.
 Bytes available_device_memory(DeviceKind device, const LaunchInfo& launch);

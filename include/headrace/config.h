@@ -57,6 +57,8 @@ struct ResolvedOptions {
   int threads = 0;
   double link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
+  std::optional<std::uint32_t> io_depth;  // none: the I/O engine's own choice
+  std::optional<Bytes> io_request_bytes;
   std::vector<std::string> swap_paths;
   std::optional<Bytes> swap_cache_bytes;  // none: what a host limit leaves
   bool resume_swap = false;

@@ -61,6 +61,7 @@ struct EngineOptions {
   std::uint32_t prefetch_units = 1;     // units gathered ahead of the one in use
   std::uint64_t persistence_numel = 0;  // stage 3: units of at most so many elements stay gathered
   bool retain_adjacent = true;  // stage 3: a released unit that is acquired next is not gathered again
+  bool pin_memory = true;       // lock host memory for copies and I/O, where the system lets us
 
   std::vector<std::string> swap_directories;  // of this rank, one a swap path
   std::uint32_t swap_parity = 0;              // swap paths that may be lost

@@ -66,6 +66,7 @@ struct NvmeResult {
   NvmeAccess access = NvmeAccess::sequential;
   Bytes block_bytes = 0;
   std::uint32_t depth = 0;  // of each path
+  double read_share = 1;    // of the blocks
   double value = 0;         // GB/s (1e9 bytes), median over the rounds
   double deviation = 0;     // median absolute deviation, GB/s
   double operations_per_second = 0;
@@ -82,9 +83,10 @@ struct NvmeReport {
   std::vector<NvmePath> paths;
   std::vector<NvmeResult> results;
   std::vector<std::string> notes;
-  std::string engine;       // "io_uring", "threads"
-  double memory_rate = 0;   // GB/s that all CPUs copy
-  Bytes written_bytes = 0;  // in all: what the drives' lives were used for
+  std::string engine;               // "io_uring", "threads"
+  bool registered_buffers = false;  // the kernel knew the buffers in advance
+  double memory_rate = 0;           // GB/s that all CPUs copy
+  Bytes written_bytes = 0;          // in all: what the drives' lives were used for
   double seconds = 0;
   bool stopped = false;
 };

@@ -36,13 +36,13 @@ struct TuneOptions {
 
 // One sample of a point, or why there is none.
 struct TuneTrial {
-  SwapPoint point;
-  std::string stage;             // "coarse", "again", "fine", "confirm"
+  SwapPoint point{};
+  std::string stage{};           // "coarse", "again", "fine", "confirm"
   double step_seconds = 0;       // of `parameters`
   std::uint64_t parameters = 0;  // in this trial
   double bytes_per_second = 0;   // read and written together
   double parameters_per_second = 0;
-  std::string failure;  // empty: it ran
+  std::string failure{};  // empty: it ran
 };
 
 // What the best point reaches, and what it could: medians over rounds that alternate the real step, the same

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Question: what does keeping the optimizer states on NVMe add to a training step, and is it no more than the disk needs?
 
-Ceiling: the step with everything resident plus the closed form of a swapped update (K blocks, B buffers, one shared path):
-T = (r + c + w) + (K - 1) max(r + w, c, (r + c + w) / B), with r and w from fio at the same block size on the same file system
-and c from the resident run's own update. Rounds alternate resident run, NVMe run and fio; medians are compared. Bytes are
+Ceiling: the step with everything resident, its update replaced by the closed form of a swapped one (K blocks, B buffers, one
+shared path): T = (r + c + w) + (K - 1) max(r + w, c, (r + c + w) / B), with r and w from fio at the same block size on the same
+file system and c from the resident run's own update. Rounds alternate resident run, NVMe run and fio; medians are compared. Bytes are
 those of the engine's counters and of the kernel's accounting of the process (rusage), against 12 + 12 a parameter.
 """
 import argparse
@@ -80,11 +80,12 @@ def measure_round(options, folder):
     read_rate, write_rate = fio_rate(folder, "read"), fio_rate(folder, "write")
     swapped_steps, _, _ = train(options, folder, options.steps, nvme=True)
     blocks = max(1, round(summary["parameters"] * STATE_BYTES / BLOCK_BYTES))
-    compute = median_step(resident_steps, lambda step: step["stall_seconds"]["optimizer"]) / blocks
-    update = closed_form(blocks, BLOCK_BYTES / read_rate, compute, BLOCK_BYTES / write_rate)
+    resident_update = median_step(resident_steps, lambda step: step["stall_seconds"]["optimizer"])
+    update = closed_form(blocks, BLOCK_BYTES / read_rate, resident_update / blocks, BLOCK_BYTES / write_rate)
     resident, swapped = median_step(resident_steps), median_step(swapped_steps)
-    return {"resident_seconds": resident, "nvme_seconds": swapped, "closed_form_seconds": update, "fio_read": read_rate,
-            "fio_write": write_rate, "ratio": swapped / (resident + update)}
+    return {"resident_seconds": resident, "resident_update_seconds": resident_update, "nvme_seconds": swapped,
+            "closed_form_seconds": update, "fio_read": read_rate, "fio_write": write_rate,
+            "ratio": swapped / (resident - resident_update + update)}
 
 
 def bytes_a_parameter(options, folder):
@@ -109,7 +110,7 @@ def main():
                   "ratio {ratio:.3f}".format(number + 1, **rounds[-1]), flush=True)
         moved = bytes_a_parameter(options, folder)
     ratio = statistics.median(entry["ratio"] for entry in rounds)
-    print(f"step / (resident step + closed form): median {ratio:.3f}")
+    print(f"step / (resident step without its update + closed form): median {ratio:.3f}")
     print("bytes a parameter and step: counters {counter_read:.2f} read + {counter_written:.2f} written, kernel {kernel_read:.2f} + "
           "{kernel_written:.2f}; host buffers {host_peak_bytes} bytes".format(**moved))
     if options.json:

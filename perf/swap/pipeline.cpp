@@ -33,21 +33,6 @@ struct Arguments {
   int rounds = 9, threads = 0;
 };
 
-// What a fragment of `headrace tune` says of the pipeline, over the flags.
-void read_fragment(Arguments& arguments) {
-  if (arguments.config.empty()) return;
-  std::ifstream file(arguments.config);
-  if (!file) throw UsageError(fmt::format("{} cannot be read.", arguments.config));
-  const Json config = Json::parse(file);
-  const Json& native = config.at("headrace");
-  arguments.block = fmt::format("{}", native.at("swap_block").get<Bytes>());
-  arguments.buffers = native.at("swap_buffers");
-  arguments.depth = native.at("io_depth");
-  arguments.request = fmt::format("{}", native.at("io_request").get<Bytes>());
-  arguments.io = native.at("io");
-  arguments.durability = native.at("durability");
-}
-
 IoKind io_kind(const std::string& name) {
   if (name == "io_uring") return IoKind::io_uring;
   if (name == "threads") return IoKind::threads;
@@ -55,16 +40,37 @@ IoKind io_kind(const std::string& name) {
   throw UsageError(fmt::format("--io {} is not one of auto, io_uring, threads.", name));
 }
 
-SwapPipelineOptions options_of(const Arguments& arguments, const TuneFiles& files) {
+SwapPipelineOptions options_of_flags(const Arguments& arguments) {
   return {.point = {.block_bytes = parse_bytes(arguments.block, "--block"),
                     .buffers = arguments.buffers,
                     .queue_depth = arguments.depth,
                     .request_bytes = parse_bytes(arguments.request, "--request"),
                     .io = io_kind(arguments.io)},
-          .parameters = arguments.parameters,
-          .folder = files.paths_of("store").front(),
-          .durability = arguments.durability == "none" ? Durability::none : Durability::step,
-          .cache_bytes = parse_bytes(arguments.cache, "--cache")};
+          .durability = arguments.durability == "none" ? Durability::none : Durability::step};
+}
+
+// A fragment of `headrace tune`, as `headrace train` understands it.
+SwapPipelineOptions options_of_config(const std::string& path) {
+  ConfigDraft draft;
+  draft.read_file(path);
+  draft.set_flag("model", "gpt2-mini");
+  const ResolvedOptions resolved = draft.resolve({});
+  const SwapPoint usual;
+  return {.point = {.block_bytes = resolved.engine.swap_block_bytes,
+                    .buffers = resolved.engine.swap_buffers,
+                    .queue_depth = resolved.io_depth.value_or(usual.queue_depth),
+                    .request_bytes = resolved.io_request_bytes.value_or(usual.request_bytes),
+                    .io = resolved.io},
+          .durability = resolved.engine.durability};
+}
+
+SwapPipelineOptions options_of(const Arguments& arguments, const TuneFiles& files) {
+  SwapPipelineOptions options =
+      arguments.config.empty() ? options_of_flags(arguments) : options_of_config(arguments.config);
+  options.parameters = arguments.parameters;
+  options.folders = files.paths_of("store");
+  options.cache_bytes = parse_bytes(arguments.cache, "--cache");
+  return options;
 }
 
 struct KernelBytes {
@@ -187,7 +193,6 @@ int main(int argc, char** argv) {
   app.add_option("--json", arguments.json, "write the figures here");
   CLI11_PARSE(app, argc, argv);
   try {
-    headrace::tune::read_fragment(arguments);
     return headrace::tune::run(arguments);
   } catch (const std::exception& error) {
     fmt::print(stderr, "perf_swap_pipeline: {}\n", error.what());

@@ -18,6 +18,9 @@ struct BlockWork {
   double read_share = 0.5;  // of mixed work
 
   Bytes in_flight_bytes() const { return block_bytes * depth; }
+  double share_of_reads() const {
+    return operation == NvmeOperation::mixed ? read_share : operation == NvmeOperation::read ? 1 : 0;
+  }
   bool reads() const { return operation != NvmeOperation::write; }
   bool writes() const { return operation != NvmeOperation::read; }
 };

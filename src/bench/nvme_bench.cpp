@@ -78,8 +78,7 @@ void NvmeTable::make_cases() {
   if (cases_.empty())
     throw DoesNotFit(
         fmt::format("only {} of a file were written in {:.1f} s, a fifth of the time: too few for the blocks "
-                    "in flight. Give more "
-                    "--seconds, or smaller --block or --depth.",
+                    "in flight. Give more --seconds, or smaller --block or --depth.",
                     format_bytes(rig_.smallest_file_bytes()), preparation_share * options_.seconds));
 }
 
@@ -140,6 +139,7 @@ NvmeResult NvmeTable::result_of(const Case& one) const {
           .access = one.work.access,
           .block_bytes = one.work.block_bytes,
           .depth = one.work.depth,
+          .read_share = one.work.share_of_reads(),
           .value = value,
           .deviation = median_deviation(one.rates),
           .operations_per_second = value * 1e9 / static_cast<double>(one.work.block_bytes),

@@ -91,9 +91,9 @@ int SampleSchedule::rounds_that_fit(double seconds_left) const {
     const double round = fixed_of_round() + sample * static_cast<double>(fixed_.size());
     return static_cast<int>(std::clamp(seconds_left / round, 0.0, double{most_nvme_rounds}));
   };
-  return std::min(
-      std::max(fit(usual_sample_seconds), std::min(fit(least_sample_seconds), enough_nvme_rounds)),
-      most_nvme_rounds - rounds_begun_);
+  const int for_a_median = std::max(enough_nvme_rounds - rounds_begun_, 0);
+  return std::min(std::max(fit(usual_sample_seconds), std::min(fit(least_sample_seconds), for_a_median)),
+                  most_nvme_rounds - rounds_begun_);
 }
 
 // A round for which the time is short is begun all the same: it takes the samples that fit.
@@ -108,6 +108,7 @@ bool SampleSchedule::begin_round(double seconds_left) {
 }
 
 std::optional<SampleSchedule::Sample> SampleSchedule::next(double seconds_left) {
+  constexpr double rounding = 1e-6;
   for (;;) {
     if (turn_ == fixed_.size() && !begin_round(seconds_left)) return std::nullopt;
     for (; turn_ < fixed_.size();) {
@@ -116,7 +117,7 @@ std::optional<SampleSchedule::Sample> SampleSchedule::next(double seconds_left) 
       const Sample sample{.index = index, .seconds = std::max(share, least_sample_seconds)};
       fixed_left_ -= fixed_[index];
       --samples_left_;
-      if (sample.seconds + fixed_[index] > seconds_left) continue;
+      if (sample.seconds + fixed_[index] > seconds_left + rounding) continue;
       took_any_ = true;
       return sample;
     }

@@ -91,9 +91,8 @@ DoesNotFit disk_too_small(const std::string& folder, const NvmeBenchOptions& opt
           : fmt::format("a file of {}, so that {} blocks of {} are in flight", format_bytes(least),
                         options.depths.back(), size_text(options.blocks.back()));
   return DoesNotFit(fmt::format(
-      "--path {}: the benchmark needs {}, and {} are free there{}. Free some space, give a folder on a "
-      "larger "
-      "disk, or smaller --block, --depth or --file-size.",
+      "--path {}: the benchmark needs {}, and {} are free there{}. Free some space, give a folder on "
+      "a larger disk, or smaller --block, --depth or --file-size.",
       folder, what, format_bytes(space.free_bytes),
       space.memory_bytes ? fmt::format(", all of it memory, of which {} are available and half may be used",
                                        format_bytes(*space.memory_bytes))
@@ -138,7 +137,8 @@ NvmeRig::NvmeRig(IoEngine& io, MemoryBudget& host, const NvmeBenchOptions& optio
       buffer_bytes_(buffer_bytes_of(options)),
       buffers_(largest_depth_of(options) + 1),
       pool_(host, MemoryTag::staging, buffer_bytes_,
-            buffers_ * static_cast<std::uint32_t>(options.paths.size())) {
+            buffers_ * static_cast<std::uint32_t>(options.paths.size())),
+      registration_(io.register_memory(pool_.memory())) {
   std::memset(pool_.memory().data(), 0, pool_.memory().size());  // no first touch in a sample
   memory_rate_ = memory_copy_rate(pool_.memory());
   open_paths(usual_file_bytes);
@@ -147,39 +147,47 @@ NvmeRig::NvmeRig(IoEngine& io, MemoryBudget& host, const NvmeBenchOptions& optio
 
 void NvmeRig::open_paths(Bytes usual_file_bytes) {
   require_different_folders(options_.paths);
-  for (const std::string& folder : options_.paths) {
-    require_usable_folder(folder);
-    remove_leftover_files(folder);
-    PathState path{
-        .folder = folder, .scratch = std::make_unique<ScratchFile>(folder), .stream = nullptr, .facts = {}};
-    const IoFile& file = path.scratch->file();
-    const DriveFacts facts = drive_facts(file.fd());
-    path.facts = {.path = folder,
-                  .file_system = facts.file_system,
-                  .drive = facts.drive,
-                  .link_rate = facts.link_rate,
-                  .direct = file.direct()};
-    path.device = device_of(file.fd());
-    path.memory_file_system = is_memory_file_system(file.fd());
-    for (const Bytes block : options_.blocks)
-      if (block % file.offset_alignment() != 0)
-        throw UsageError(fmt::format("--block {}: direct I/O in {} needs multiples of {}.", size_text(block),
-                                     folder, size_text(file.offset_alignment())));
-    paths_.push_back(std::move(path));
-  }
+  for (const std::string& folder : options_.paths) paths_.push_back(open_path(folder));
   const Bytes least = least_file_bytes(buffer_bytes_, buffers_ - 1);
   for (PathState& path : paths_) {
-    const auto sharing = static_cast<Bytes>(std::count_if(
-        paths_.begin(), paths_.end(), [&](const PathState& other) { return other.device == path.device; }));
-    FileSpace space{.free_bytes = free_bytes_of(path.folder) / sharing};
-    if (path.memory_file_system) space.memory_bytes = available_host_memory() / sharing;
+    const FileSpace space = space_of(path);
     const auto chosen = choose_file_bytes(options_.file_bytes, usual_file_bytes, least, buffer_bytes_, space);
     if (!chosen) throw disk_too_small(path.folder, options_, least, space);
     path.facts.file_bytes = *chosen;
   }
   for (PathState& path : paths_)
     if (!path.scratch->reserve(path.facts.file_bytes))
-      throw disk_too_small(path.folder, options_, least, {.free_bytes = free_bytes_of(path.folder)});
+      throw disk_too_small(path.folder, options_, least, space_of(path));
+}
+
+NvmeRig::PathState NvmeRig::open_path(const std::string& folder) {
+  require_usable_folder(folder);
+  remove_leftover_files(folder);
+  PathState path{
+      .folder = folder, .scratch = std::make_unique<ScratchFile>(folder), .stream = nullptr, .facts = {}};
+  const IoFile& file = path.scratch->file();
+  for (const Bytes block : options_.blocks)
+    if (block % file.offset_alignment() != 0)
+      throw UsageError(fmt::format("--block {}: direct I/O in {} needs multiples of {}.", size_text(block),
+                                   folder, size_text(file.offset_alignment())));
+  const DriveFacts facts = drive_facts(file.fd());
+  path.facts = {.path = folder,
+                .file_system = facts.file_system,
+                .drive = facts.drive,
+                .link_rate = facts.link_rate,
+                .direct = file.direct()};
+  path.device = device_of(file.fd());
+  path.memory_file_system = is_memory_file_system(file.fd());
+  return path;
+}
+
+// Paths on one file system share its space.
+FileSpace NvmeRig::space_of(const PathState& path) const {
+  const auto sharing = static_cast<Bytes>(std::count_if(
+      paths_.begin(), paths_.end(), [&](const PathState& other) { return other.device == path.device; }));
+  FileSpace space{.free_bytes = free_bytes_of(path.folder) / sharing};
+  if (path.memory_file_system) space.memory_bytes = available_host_memory() / sharing;
+  return space;
 }
 
 void NvmeRig::make_streams() {
@@ -306,6 +314,10 @@ RigSample NvmeRig::run(const FileSet& files, const BlockWork& work, const GoOn& 
   return sample;
 }
 
+void NvmeRig::flush_buffered(std::size_t file) {
+  if (!paths_[file].facts.direct) paths_[file].scratch->file().sync_data();
+}
+
 void NvmeRig::check_written(const FileSet& files) {
   at_once(files, [&](std::size_t index) { paths_[files[index]].stream->check_written(); });
 }
@@ -330,6 +342,7 @@ NvmeSource NvmeRig::source(const FileSet& files, double rate, std::optional<doub
 NvmeReport NvmeRig::report(const TimeBudget& budget) const {
   NvmeReport report;
   report.engine = io_.name();
+  report.registered_buffers = io_.counters().registered_bytes > 0;
   report.memory_rate = memory_rate_;
   report.written_bytes = written_bytes_;
   report.seconds = budget.spent();

@@ -52,6 +52,8 @@ class NvmeRig {
   // One stream a thread, all of them started together; `go_on` is asked on the stream's thread.
   using GoOn = std::function<bool(std::size_t file, Bytes moved)>;
   RigSample run(const FileSet& files, const BlockWork& work, const GoOn& go_on);
+  // Waits until what a buffered file holds is on its drive.
+  void flush_buffered(std::size_t file);
   // What the run wrote is there.
   void check_written(const FileSet& files);
 
@@ -77,6 +79,8 @@ class NvmeRig {
   };
 
   void open_paths(Bytes usual_file_bytes);
+  PathState open_path(const std::string& folder);
+  FileSpace space_of(const PathState& path) const;
   void make_streams();
   StreamSample write_once(std::size_t file, const TimeBudget& preparation, const TimeBudget& budget);
   void finish_preparation(PathState& path, const StreamSample& sample);
@@ -91,6 +95,7 @@ class NvmeRig {
   const Bytes buffer_bytes_;
   const std::uint32_t buffers_;  // of each path
   StagingPool pool_;
+  const IoRegistration registration_;
   std::vector<PathState> paths_;
   double memory_rate_ = 0, slowest_write_rate_ = 0;
   Bytes written_bytes_ = 0;

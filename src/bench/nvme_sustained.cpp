@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "src/bench/nvme_rig.h"
 
@@ -88,9 +89,11 @@ void Sustained::write() {
   const FileSet files = rig_.all_files();
   intervals_.assign(files.size(), Intervals(interval_, count));
   const TimeBudget writing(options_.sustained_seconds);
+  std::vector<std::size_t> last(files.size());  // interval, by file
   rig_.run(files, work_, [&](std::size_t file, Bytes moved) {
     const double time = writing.spent();
     const std::size_t interval = intervals_[file].add(time, moved);
+    if (std::exchange(last[file], interval) != interval) rig_.flush_buffered(file);
     if (file == 0) tell(file, time, interval);
     return time < options_.sustained_seconds;
   });

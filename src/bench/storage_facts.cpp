@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/vfs.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "headrace/cpu_pool.h"
+#include "headrace/mounts.h"
 
 namespace headrace {
 namespace {
@@ -33,19 +33,10 @@ std::string line_of(const fs::path& path) {
   return line;
 }
 
-// The type that the mount with this device number has: its name is more exact than a magic number.
 std::string file_system_of(dev_t device) {
   const std::string wanted = fmt::format("{}:{}", major(device), minor(device));
-  std::ifstream file("/proc/self/mountinfo");
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string id, parent, number, type;
-    words >> id >> parent >> number;
-    const std::size_t dash = line.find(" - ");
-    if (number != wanted || dash == std::string::npos) continue;
-    std::istringstream(line.substr(dash + 3)) >> type;
-    return type;
-  }
+  for (const Mount& mount : read_mounts())
+    if (mount.device == wanted) return mount.type;
   return "";
 }
 
@@ -59,6 +50,28 @@ fs::path drive_folder(dev_t device) {
 
 double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
+
+// Of all CPUs together, for about `time`.
+double copy_rate_now(std::byte* memory, Bytes bytes, std::chrono::milliseconds time) {
+  const auto threads = static_cast<Bytes>(std::max(available_cpus(), 1));
+  const Bytes share = bytes / 2 / threads;
+  if (share == 0) return 0;
+  std::atomic<Bytes> copied{0};
+  const auto start = std::chrono::steady_clock::now();
+  {
+    std::vector<std::jthread> copiers;
+    for (Bytes t = 0; t < threads; ++t)
+      copiers.emplace_back([&, from = memory + t * share, to = memory + bytes / 2 + t * share] {
+        while (std::chrono::steady_clock::now() - start < time) {
+          std::memcpy(to, from, share);
+          std::atomic_signal_fence(std::memory_order_seq_cst);  // so that each copy is made
+          copied += share;
+        }
+      });
+  }
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(copied.load()) / spent.count() * 1e-9;
 }
 
 }  // namespace
@@ -111,32 +124,6 @@ double thread_cpu_seconds() {
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
-
-namespace {
-
-// Of all CPUs together, for about `time`.
-double copy_rate_now(std::byte* memory, Bytes bytes, std::chrono::milliseconds time) {
-  const auto threads = static_cast<Bytes>(std::max(available_cpus(), 1));
-  const Bytes share = bytes / 2 / threads;
-  if (share == 0) return 0;
-  std::atomic<Bytes> copied{0};
-  const auto start = std::chrono::steady_clock::now();
-  {
-    std::vector<std::jthread> copiers;
-    for (Bytes t = 0; t < threads; ++t)
-      copiers.emplace_back([&, from = memory + t * share, to = memory + bytes / 2 + t * share] {
-        while (std::chrono::steady_clock::now() - start < time) {
-          std::memcpy(to, from, share);
-          std::atomic_signal_fence(std::memory_order_seq_cst);  // so that each copy is made
-          copied += share;
-        }
-      });
-  }
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-  return static_cast<double>(copied.load()) / spent.count() * 1e-9;
-}
-
-}  // namespace
 
 // The best of a few: others may use the CPUs.
 double memory_copy_rate(std::span<std::byte> memory) {

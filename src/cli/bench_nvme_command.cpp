@@ -24,7 +24,8 @@ using Values = std::vector<std::string>;
 struct NvmeFlags {
   Values paths, operations, accesses, blocks, depths, read_share, file_size, seconds, sustained, io,
       host_memory;
-  bool require_io_uring = false, check_every_byte = false, json = false, quiet = false;
+  bool require_io_uring = false, poll_completions = false, poll_submissions = false;
+  bool check_every_byte = false, json = false, quiet = false;
 };
 
 std::vector<std::string> words_of(const std::string& flag, const Values& given) {
@@ -126,8 +127,7 @@ NvmeBenchOptions options_of(const NvmeFlags& flags) {
       (!flags.seconds.empty() || !flags.operations.empty() || !flags.accesses.empty()))
     throw UsageError(
         "--sustained writes for its own time, in file order, and no table is measured: leave --seconds, "
-        "--operation "
-        "and --access out.");
+        "--operation and --access out.");
   return options;
 }
 
@@ -191,8 +191,13 @@ std::unique_ptr<IoEngine> engine_of(const NvmeFlags& flags, const NvmeBenchOptio
   }
   if (flags.require_io_uring && kind == Kind::threads)
     throw UsageError("--require-io-uring and --io threads exclude each other: keep one of them.");
-  IoEngineOptions engine{.require_io_uring = flags.require_io_uring || kind == Kind::io_uring};
-  engine.queue_depth = std::max(engine.queue_depth, options.depths.back());
+  if (kind == Kind::threads && (flags.poll_completions || flags.poll_submissions))
+    throw UsageError("--poll-completions and --poll-submissions are of io_uring: leave --io threads out.");
+  IoEngineOptions engine{.require_io_uring = flags.require_io_uring || kind == Kind::io_uring,
+                         .poll_completions = flags.poll_completions,
+                         .poll_submissions = flags.poll_submissions};
+  // As the engine of a run is, where that can hold the depths.
+  if (options.depths.back() > default_nvme_depths().back()) engine.queue_depth = options.depths.back();
   return kind == Kind::threads ? make_thread_engine(engine) : make_io_engine(engine);
 }
 
@@ -245,6 +250,9 @@ void add_flags(CLI::App& command, NvmeFlags& flags) {
   add("--host-memory", flags.host_memory, "most that the buffers may take (default what is needed)", "SIZE");
   add("--io", flags.io, "auto, io_uring or threads (default auto)", "ENGINE");
   command.add_flag("--require-io-uring", flags.require_io_uring, "fail where io_uring is refused");
+  command.add_flag("--poll-completions", flags.poll_completions, "poll the device for completions (IOPOLL)");
+  command.add_flag("--poll-submissions", flags.poll_submissions,
+                   "a thread of the kernel takes submissions (SQPOLL)");
   command.add_flag("--check-every-byte", flags.check_every_byte,
                    "check each block that is read byte by byte, not one of 16");
   command.add_flag("--json", flags.json, "print one JSON object");
@@ -258,24 +266,19 @@ void add_bench_nvme(CLI::App& bench, int& status) {
   const auto flags = std::make_shared<NvmeFlags>();
   add_flags(*command, *flags);
   command->footer(
-      "Blocks move between the drive and memory through the engine that trains, by direct I/O, without root. "
-      "The "
-      "file is\n"
-      "written once with noise before anything is timed; what is read is checked. It has no name while in "
-      "use, so its\n"
-      "space is free again however the program ends. A case is marked \"buffered\" where the file system "
-      "refuses "
-      "direct\n"
-      "I/O, and \"cached\" where the bytes came from memory: that is no drive's rate.\n"
-      "Rates are medians over alternating rounds, in GB/s (1e9 bytes); MAD is the median deviation from "
-      "them. "
-      "Latency is\n"
-      "from the submission of a block to its return. CPU s/GB is the process's time, without making and "
-      "checking "
-      "data.\n"
+      "Blocks move between the drive and memory through the engine of a training run; no root is needed. "
+      "The\n"
+      "file is written once with noise before anything is timed, and what is read is checked. It has no "
+      "name\n"
+      "while in use, so its space is free again however the program ends.\n"
+      "Rates are medians over alternating rounds, in GB/s (1e9 bytes), MAD their median deviation. Latency\n"
+      "is from submission until the block is there. CPU s/GB leaves out making and checking the data.\n"
+      "source: \"direct\"; \"buffered\" where the file system refuses direct I/O; \"cached\" where the "
+      "bytes\n"
+      "came from memory, so that the rate is none of the drive's.\n"
       "Ctrl-C prints what is measured so far and ends with status 130.\n"
       "Exit status: 0 done, 1 wrong data or a failed drive, 2 wrong usage, 3 does not fit, 130 stopped.\n\n"
-      "Examples: a table in 30 seconds; then the rate that is left when the drive's fast cache is full\n"
+      "Examples: a table in 30 seconds; what two drives still take when their fast caches are full\n"
       "  headrace bench nvme --path /mnt/nvme0 --seconds 30\n"
       "  headrace bench nvme --path /mnt/nvme0 --path /mnt/nvme1 --sustained 120");
   command->callback([flags, &status] { status = run_nvme(*flags); });

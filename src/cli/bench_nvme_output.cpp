@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "headrace/cpu_pool.h"
+#include "headrace/topology.h"
 
 namespace headrace::cli {
 namespace {
@@ -24,9 +25,13 @@ Json machine_of(const NvmeReport& report) {
                      {"direct", path.direct},
                      {"file_bytes", path.file_bytes},
                      {"prepare_seconds", path.prepare_seconds}});
-  return {{"cpu", cpu_name()},        {"cpus", available_cpus()},
-          {"io", report.engine},      {"memory_copy_gb_per_second", report.memory_rate},
-          {"paths", paths},           {"written_bytes", report.written_bytes},
+  return {{"cpu", cpu_model()},
+          {"cpus", available_cpus()},
+          {"io", report.engine},
+          {"registered_buffers", report.registered_buffers},
+          {"memory_copy_gb_per_second", report.memory_rate},
+          {"paths", paths},
+          {"written_bytes", report.written_bytes},
           {"seconds", report.seconds}};
 }
 
@@ -43,6 +48,7 @@ Json result_of(const NvmeResult& result) {
           {"access", name_of(result.access)},
           {"block_bytes", result.block_bytes},
           {"depth", result.depth},
+          {"read_share", result.read_share},
           {"operations_per_second", result.operations_per_second},
           {"latency_median_seconds", result.latency_median},
           {"latency_p99_seconds", result.latency_p99},
@@ -84,8 +90,8 @@ std::string path_text(const NvmePath& path) {
 std::string head_of(const NvmeReport& report) {
   std::string text;
   for (const NvmePath& path : report.paths) text += path_text(path);
-  return text +
-         fmt::format("engine {}; memory copies reach {:.1f} GB/s\n", report.engine, report.memory_rate);
+  return text + fmt::format("engine {}{}; memory copies reach {:.1f} GB/s\n", report.engine,
+                            report.registered_buffers ? " with registered buffers" : "", report.memory_rate);
 }
 
 std::string foot_of(const NvmeReport& report) {
@@ -114,6 +120,14 @@ std::string intervals_text(const NvmeSustained& result) {
                      result.settled ? "" : "; the rate had not settled: give --sustained more seconds");
 }
 
+std::string mixed_text(const NvmeReport& report) {
+  for (const NvmeResult& result : report.results)
+    if (result.operation == NvmeOperation::mixed)
+      return fmt::format("mixed: {:g}% of the blocks are read, the others written\n",
+                         result.read_share * 100);
+  return "";
+}
+
 }  // namespace
 
 Json to_json(const NvmeReport& report) {
@@ -135,7 +149,7 @@ Json to_json(const NvmeSustainedReport& report) {
 std::string to_text(const NvmeReport& report) {
   std::size_t width = 4;
   for (const NvmeResult& result : report.results) width = std::max(width, result.name.size());
-  std::string text = head_of(report);
+  std::string text = head_of(report) + mixed_text(report);
   text += fmt::format("ceiling: the best case of the same operation{}\n",
                       report.paths.size() > 1 ? "; of all paths, the sum of what each gives alone" : "");
   text += fmt::format("\n{:<{}}{:>9}{:>8}{:>8}{:>12}{:>12}{:>10}{:>9}{:>7}  {}\n", "case", width, "GB/s",

@@ -16,6 +16,7 @@ void add_plan(CLI::App& program, int& status);
 void add_inspect(CLI::App& program, int& status);
 void add_doctor(CLI::App& program, int& status);
 void add_bench(CLI::App& program, int& status);
+void add_tune(CLI::App& program, int& status);
 void add_bench_link(CLI::App& bench, int& status);
 void add_bench_collectives(CLI::App& bench, int& status);
 void add_bench_nvme(CLI::App& bench, int& status);

@@ -140,6 +140,7 @@ int run(int argc, char** argv) {
   add_inspect(program, status);
   add_doctor(program, status);
   add_bench(program, status);
+  add_tune(program, status);
   try {
     parse(program, argc, argv, status);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

@@ -22,6 +22,12 @@ const std::vector<ModelConfig>& presets() {
        .heads = 12,
        .vocabulary = 50257,
        .max_positions = 1024},
+      {.name = "gpt2-355m",
+       .layers = 24,
+       .width = 1024,
+       .heads = 16,
+       .vocabulary = 50257,
+       .max_positions = 1024},
   };
   return all;
 }

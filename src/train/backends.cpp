@@ -41,16 +41,24 @@ OpsFactory ops_factory(DeviceKind device) {
   return device == DeviceKind::cuda ? make_cuda_ops : make_cpu_ops;
 }
 
-std::unique_ptr<IoEngine> make_io(IoKind kind) {
+std::unique_ptr<IoEngine> make_io(IoKind kind, IoEngineOptions options) {
+  options.require_io_uring = kind == IoKind::io_uring;
   switch (kind) {
     case IoKind::io_uring:
-      return make_uring_engine({.require_io_uring = true});
+      return make_uring_engine(options);
     case IoKind::threads:
-      return make_thread_engine({});
+      return make_thread_engine(options);
     case IoKind::automatic:
       break;
   }
-  return make_io_engine({});
+  return make_io_engine(options);
+}
+
+IoEngineOptions io_options(const ResolvedOptions& options) {
+  IoEngineOptions io;
+  if (options.io_depth) io.queue_depth = *options.io_depth;
+  if (options.io_request_bytes) io.request_bytes = *options.io_request_bytes;
+  return io;
 }
 
 Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes) {
@@ -65,7 +73,7 @@ Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes
   backends.device = open_device(open);
   backends.kernels = open_kernels(open, *backends.device);
   backends.communicator = open_communicator(open, *backends.device);
-  if (resolve_placement(options.engine).uses_nvme()) backends.io = make_io(options.io);
+  if (resolve_placement(options.engine).uses_nvme()) backends.io = make_io(options.io, io_options(options));
   return backends;
 }
 

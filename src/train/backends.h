@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "headrace/backends.h"
-#include "headrace/io_engine.h"
 #include "headrace/ops.h"
 
 namespace headrace {
@@ -18,6 +17,5 @@ struct Backends {
 };
 Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes);
 OpsFactory ops_factory(DeviceKind device);
-std::unique_ptr<IoEngine> make_io(IoKind kind);
 
 }  // namespace headrace

@@ -31,6 +31,10 @@ void set_parameter_path(Settings& settings, const ConfigValue& value) {
 void set_recompute(Settings& settings, const ConfigValue& value) {
   settings.recompute = value.count() > 0;
 }
+// One pool serves every tier, so one refusal is enough.
+void set_pinned(Settings& settings, const ConfigValue& value) {
+  if (!value.json().is_null() && !value.boolean()) settings.pin_memory = false;
+}
 void set_optimizer_type(Settings&, const ConfigValue& value) {
   if (value.choice({"AdamW", "Adam", "Lion", "Adagrad", "Lamb", "Muon", "OneBitAdam", "ZeroOneAdam",
                     "OneBitLamb"}) > 1)
@@ -148,7 +152,8 @@ Table zero_offload_keys() {
       {z + "optimizer.device", works, "offload_optimizer", "\"none\"", "tier of optimizer states"},
       {z + "optimizer.nvme_path", works, "swap_path", "null", "folder of the swap store"},
       {z + "optimizer.buffer_count", works, "swap_buffers", "4", "optimizer blocks in flight"},
-      {z + "optimizer.pin_memory", hint, "", "true", ""},
+      {z + "optimizer.pin_memory", works, "", "true", "false: host memory is not locked for copies",
+       set_pinned},
       {z + "optimizer.pipeline_read", hint, "", "false", ""},
       {z + "optimizer.pipeline_write", hint, "", "false", ""},
       {z + "optimizer.pipeline", hint, "", "false", ""},
@@ -162,7 +167,7 @@ Table zero_offload_keys() {
       {z + "param.buffer_count", works, "parameter_buffers", "5", "blocks of parameters read ahead"},
       {z + "param.buffer_size", hint, "", "1e8", ""},
       {z + "param.max_in_cpu", hint, "", "1e9", ""},
-      {z + "param.pin_memory", hint, "", "true", ""},
+      {z + "param.pin_memory", works, "", "true", "false: host memory is not locked for copies", set_pinned},
   };
 }
 
@@ -195,7 +200,8 @@ Table zero_hints() {
       {z + "enable_sanity_checks", hint, "", "false", ""},
       {z + "save_muon_momentum_buffer_in_memory", hint, "", "false", ""},
       {z + "leaf_module", hint, "", "null", ""},
-      {z + "cpu_offload_use_pin_memory", hint, "", "null", ""},
+      {z + "cpu_offload_use_pin_memory", works, "", "null", "false: host memory is not locked for copies",
+       set_pinned},
   };
 }
 
@@ -259,8 +265,8 @@ Table activation_and_io_keys() {
       {a + "profile", hint, "", "false", ""},
       {a + "cpu_checkpointing", not_available, "", "false",
        "activations stay on the device; headrace.recompute saves memory"},
-      {"aio.block_size", hint, "", "1048576", ""},
-      {"aio.queue_depth", hint, "", "8", ""},
+      {"aio.block_size", works, "io_request", "1048576", "bytes of one request to a drive"},
+      {"aio.queue_depth", works, "io_depth", "8", "requests in flight on a drive"},
       {"aio.intra_op_parallelism", hint, "", "1", ""},
       {"aio.thread_count", hint, "", "1", ""},
       {"aio.single_submit", hint, "", "false", ""},

@@ -152,6 +152,9 @@ Json get_io(const Settings& settings) {
   constexpr const char* names[] = {"auto", "io_uring", "threads"};
   return names[static_cast<std::size_t>(settings.io)];
 }
+void set_io_request(Settings& settings, const ConfigValue& value) {
+  settings.io_request_bytes = buffer_bytes(value, 1);  // below a block of the file, it is one
+}
 // A list, or one value alone.
 std::vector<ConfigValue> values_of(const ConfigValue& value) {
   std::vector<ConfigValue> values;
@@ -397,6 +400,10 @@ std::vector<NativeSetting> make_tuning_settings() {
       {{"fused_head", tuning_group, "BOOL", "gather the head once for forward and backward (default true)"},
        set_boolean<&S::fused_head>,
        get<&S::fused_head>},
+      {{"pin_memory", tuning_group, "BOOL",
+        "lock host memory that is copied to and from the device (default true)"},
+       set_boolean<&S::pin_memory>,
+       get<&S::pin_memory>},
       {{"threads", tuning_group, "N", "CPU threads a rank computes with (default 0: its share of the cores)",
         true},
        set_count<&S::threads, 0, 4096>,
@@ -406,6 +413,12 @@ std::vector<NativeSetting> make_tuning_settings() {
         "where io_uring is refused, fail instead of doing its work on threads", true},
        set_boolean<&S::require_io_uring>,
        get<&S::require_io_uring>},
+      {{"io_depth", tuning_group, "N", "requests in flight on a drive (default: the engine's choice)", true},
+       set_count<&S::io_depth, 1, 4096>,
+       get_optional<&S::io_depth>},
+      {{"io_request", tuning_group, "SIZE", "one request to a drive (default: the engine's choice)", true},
+       set_io_request,
+       get_optional<&S::io_request_bytes>},
       {{"link_bandwidth", tuning_group, "RATE",
         "paces CPU-device copies like a PCIe link: 8GB/s (default none)", true},
        set_bandwidth,

@@ -188,6 +188,7 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.prefetch_units = static_cast<std::uint32_t>(settings.prefetch_units);
   engine.persistence_numel = settings.persistence_numel;
   engine.retain_adjacent = settings.retain_adjacent;
+  engine.pin_memory = settings.pin_memory;
   engine.swap_directories = rank_directories(settings.swap_paths, rank);
   engine.swap_parity = static_cast<std::uint32_t>(settings.swap_parity);
   engine.swap_path_rates = settings.swap_path_rates;
@@ -304,6 +305,8 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   options.link_bytes_per_second = static_cast<double>(settings.link_bytes_per_second);
   options.io = resolve_io(settings);
   options.swap_paths = settings.swap_paths;
+  if (settings.io_depth) options.io_depth = static_cast<std::uint32_t>(*settings.io_depth);
+  options.io_request_bytes = settings.io_request_bytes;
   options.swap_cache_bytes = settings.swap_cache_bytes;
   options.resume_swap = settings.resume_swap;
   options.metrics_path = settings.metrics_path;

@@ -28,7 +28,7 @@ struct Settings {
   std::string model, data_path, eval_path;
   std::optional<std::uint64_t> sequence_length;
   DType dtype = DType::bf16;
-  bool recompute = false, fused_head = true;
+  bool recompute = false, fused_head = true, pin_memory = true;
 
   BatchSizes batch;
   std::uint64_t steps = 100, seed = 0, eval_every = 0, eval_batches = 8;
@@ -61,6 +61,8 @@ struct Settings {
   Bytes link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
   bool require_io_uring = false;
+  std::optional<std::uint64_t> io_depth;
+  std::optional<Bytes> io_request_bytes;
 
   bool resume_swap = false;
   std::string metrics_path;

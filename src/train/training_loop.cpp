@@ -32,9 +32,11 @@ class LanesDrain {
 class PinnedRange {
  public:
   PinnedRange(Device& device, std::span<std::byte> memory) : device_(device), memory_(memory) {
-    device_.pin(memory_);
+    if (!memory_.empty()) device_.pin(memory_);
   }
-  ~PinnedRange() { device_.unpin(memory_); }
+  ~PinnedRange() {
+    if (!memory_.empty()) device_.unpin(memory_);
+  }
   PinnedRange(const PinnedRange&) = delete;
   PinnedRange& operator=(const PinnedRange&) = delete;
 
@@ -49,7 +51,9 @@ class StepRunner {
   explicit StepRunner(Session& session)
       : session_(session),
         losses_(session.options.batch.accumulation),
-        pinned_(*session.backends.device, std::as_writable_bytes(std::span(losses_))),
+        pinned_(*session.backends.device, session.options.engine.pin_memory
+                                              ? std::as_writable_bytes(std::span(losses_))
+                                              : std::span<std::byte>{}),
         drain_(*session.backends.device) {}
   StepMetrics run(const StopSignals& signals);
 

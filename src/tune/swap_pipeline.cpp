@@ -50,7 +50,9 @@ EngineOptions engine_options(const SwapPipelineOptions& options) {
   engine.swap_block_bytes = options.point.block_bytes;
   engine.swap_buffers = options.point.buffers;
   engine.swap_cache_bytes = options.cache_bytes;
-  engine.swap_directories = {options.folder};
+  engine.swap_directories = options.folders;
+  engine.swap_path_rates = options.path_rates;
+  engine.swap_parity = options.parity;
   engine.durability = options.durability;
   return engine;
 }
@@ -74,7 +76,7 @@ struct SwapPipeline::Impl {
       : lanes(open_device(lane_options())),
         device(*lanes, device_capacity(options.parameters)),
         communicator(open_communicator(lane_options(), device)),
-        io(make_engine(options.point)) {
+        io(open_io(options.point)) {
     EngineOptions with_update = engine_options(options);
     with_update.update_override = [this](const AdamBlock& block, const AdamArguments& arguments) {
       update(block, arguments);
@@ -154,19 +156,11 @@ std::uint64_t block_numel(const SwapPoint& point) {
   return std::max<std::uint64_t>(point.block_bytes / (state_bytes * norm_chunk_numel), 1) * norm_chunk_numel;
 }
 
-std::unique_ptr<IoEngine> make_engine(const SwapPoint& point) {
-  const IoEngineOptions options{.queue_depth = point.queue_depth,
-                                .request_bytes = point.request_bytes,
-                                .require_io_uring = point.io == IoKind::io_uring};
-  switch (point.io) {
-    case IoKind::io_uring:
-      return make_uring_engine(options);
-    case IoKind::threads:
-      return make_thread_engine(options);
-    case IoKind::automatic:
-      break;
-  }
-  return make_io_engine(options);
+std::unique_ptr<IoEngine> open_io(const SwapPoint& point) {
+  IoEngineOptions options;
+  options.queue_depth = point.queue_depth;
+  options.request_bytes = point.request_bytes;
+  return make_io(point.io, options);
 }
 
 }  // namespace headrace::tune

@@ -13,13 +13,16 @@
 namespace headrace::tune {
 
 struct SwapPipelineOptions {
-  SwapPoint point;
+  SwapPoint point{};
   std::uint64_t parameters = 0;
-  std::string folder;  // of the store; created, and left as it is at the end
+  std::vector<std::string>
+      folders{};  // of the store, one a swap path; created, and left as they are at the end
+  std::vector<double> path_rates{};  // as EngineOptions has them
+  std::uint32_t parity = 0;
   Durability durability = Durability::step;
   Bytes cache_bytes = 0;        // blocks kept in memory, written but not read
   Bytes host_memory_bytes = 0;  // hard limit; 0: none
-  // The folder holds a store that a pipeline of these parameters, block size and paths has left: it goes on
+  // The folders hold a store that a pipeline of these parameters, block size and paths has left: it goes on
   // with that. Needs Durability::step.
   bool reuse = false;
 };
@@ -53,6 +56,6 @@ class SwapPipeline {
 
 // Elements of a whole block.
 std::uint64_t block_numel(const SwapPoint& point);
-std::unique_ptr<IoEngine> make_engine(const SwapPoint& point);
+std::unique_ptr<IoEngine> open_io(const SwapPoint& point);
 
 }  // namespace headrace::tune

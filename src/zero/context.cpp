@@ -63,12 +63,12 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
 }
 
 void EngineContext::pin(std::span<std::byte> memory) {
-  if (!memory.empty() && device.pin(memory)) pinned_.push_back(memory);
+  if (options.pin_memory && !memory.empty() && device.pin(memory)) pinned_.push_back(memory);
 }
 
 void EngineContext::pin_for_io(std::span<std::byte> memory) {
   pin(memory);
-  if (io != nullptr) registrations_.push_back(io->register_memory(memory));
+  if (io != nullptr && options.pin_memory) registrations_.push_back(io->register_memory(memory));
 }
 
 void EngineContext::unpin_all() noexcept {

@@ -70,7 +70,7 @@ class Names(ProgramTest):
 
     def test_every_model_is_listed_and_can_be_planned_by_its_name_alone(self):
         text = self.succeeds("train", "--help").stdout
-        for model in ("gpt2-nano", "gpt2-mini", "gpt2-70m", "gpt2-124m"):
+        for model in ("gpt2-nano", "gpt2-mini", "gpt2-70m", "gpt2-124m", "gpt2-355m"):
             self.assertIn(model, text)
         self.succeeds("plan", "--model", "gpt2-nano")
 

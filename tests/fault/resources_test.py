@@ -47,6 +47,29 @@ class LongRun(job_test.JobTest):
         self.assertEqual([], [name for name in late_files if "(deleted)" in name and "memfd" not in name])
 
 
+class Memory(job_test.JobTest):
+    # M3
+    def test_that_is_not_to_be_pinned_is_not_and_gives_the_same_state(self):
+        config = self.folder / "config.json"
+        config.write_text('{"zero_optimization": {"offload_optimizer": {"pin_memory": false}, '
+                          '"offload_param": {"pin_memory": false}}}')
+        hashes = []
+        for name, more in (("pinned", {}), ("pageable", {"config": config})):
+            (self.folder / name).mkdir()
+            job = headrace_job.Job(self.program, self.options(steps=30, offload_gradients="cpu", offload_parameters="cpu", **more),
+                                   self.folder / name)
+            self.assertTrue(job.wait_for_steps(3), job.err.read_text())
+            pinned_bytes = status_of(job.process.pid, "VmLck") + status_of(job.process.pid, "VmPin")
+            outcome = job.wait()
+            self.assert_status(0, outcome)
+            hashes.append(outcome.state_hash)
+            if name == "pageable":
+                self.assertEqual(0, pinned_bytes)
+            elif pinned_bytes == 0:
+                self.skipTest("nothing can be pinned here")
+        self.assertEqual(hashes[0], hashes[1])
+
+
 class Leftovers(job_test.JobTest):
     def disk_bytes(self):
         return sum(path.stat().st_blocks * 512 for path in (self.folder / "swap").rglob("*") if path.is_file())

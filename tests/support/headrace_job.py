@@ -116,9 +116,18 @@ class Job:
         try:
             status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            self.kill()
             raise
+        return self.outcome(status)
+
+    def kill(self):
+        """Ends the launcher and every rank at once."""
+        for pid in self.rank_pids():  # mpirun gives each a group of its own
+            os.kill(pid, signal.SIGKILL)
+        os.killpg(self.process.pid, signal.SIGKILL)
+        return self.outcome(self.process.wait())
+
+    def outcome(self, status):
         return Outcome(status, self.out.read_text(errors="replace"), self.err.read_text(errors="replace"), self.metrics)
 
 

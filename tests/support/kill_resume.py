@@ -108,7 +108,11 @@ class KillResume:
         before = before if self.reached is not None else None
         when = self.wait_for_the_moment(job)
         how = self.kill(job)
-        outcome = job.wait(60)
+        try:
+            outcome = job.wait(60)
+        except subprocess.TimeoutExpired:  # of a rank that dies while MPI starts, mpirun does not always hear
+            how += ", mpirun did not notice"
+            outcome = job.outcome(-signal.SIGKILL)
         acknowledged = max((event["step"] for event in outcome.steps), default=before)
         step, state_hash = self.inspect(name)
         self.reached = step

@@ -31,6 +31,7 @@ std::uint64_t parameters_of(const ModelConfig& config) {
 
 TEST(Gpt2, presets_have_the_parameters_they_promise) {
   EXPECT_EQ(parameters_of(model_preset("gpt2-124m")), 124'439'808u);  // Hugging Face's gpt2
+  EXPECT_EQ(parameters_of(model_preset("gpt2-355m")), 354'823'168u);  // its gpt2-medium
   EXPECT_NEAR(static_cast<double>(parameters_of(model_preset("gpt2-mini"))), 10.8e6, 0.1e6);
   EXPECT_GE(parameters_of(model_preset("gpt2-70m")), 70'000'000u);
 }

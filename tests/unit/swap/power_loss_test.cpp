@@ -29,10 +29,21 @@ struct Attempt {
   std::vector<std::uint64_t> seeds;  // contents of each block; 0: never written
 };
 
+// How many paths a store has, and how many of them may be lost.
+struct Shape {
+  std::size_t paths = 1;
+  std::uint32_t parity = 0;
+};
+std::string name_of(const Shape& shape) {
+  if (shape.parity > 0) return fmt::format("{}_paths_parity_{}", shape.paths, shape.parity);
+  return shape.paths == 1 ? "1_path" : fmt::format("{}_paths", shape.paths);
+}
+
 // What open() may find at one moment.
 struct Allowed {
   std::set<std::size_t> attempts;
-  bool no_store = true;  // or one without a commit
+  bool no_store = true;          // or one without a commit
+  std::uint32_t lost_paths = 0;  // that parity has already made up for
 };
 
 struct Moment {
@@ -42,10 +53,20 @@ struct Moment {
   Allowed before;
 };
 
-// A recorded run. `paths` is how many swap paths the store has.
+// A recorded run of a store.
 class RecordedRun {
  public:
-  explicit RecordedRun(IoEngine& engine) : engine_(engine) {}
+  RecordedRun(IoEngine& engine, const Shape& shape) : engine_(engine), shape_(shape) {
+    options_.durability = Durability::step;
+    options_.layout = "{}";
+    options_.parity = shape.parity;
+    for (std::size_t path = 0; path < shape.paths; ++path) {
+      const std::string above = folder_.path("path-" + std::to_string(path));
+      std::filesystem::create_directory(above);
+      options_.directories.push_back(above + "/rank-00000");
+    }
+    record_from_here();
+  }
 
   void create(const std::string& operation = "create") {
     in(operation, [&] { store_ = SwapStore::create(options_, blocks_of(block_sizes), engine_); });
@@ -81,7 +102,18 @@ class RecordedRun {
     if (fails)
       allowed_ = before;
     else
-      allowed_ = {.attempts = {number}, .no_store = false};
+      allowed_ = {.attempts = {number}, .no_store = false, .lost_paths = allowed_.lost_paths};
+  }
+  // A step whose process is killed between writing its record and flushing it, and the next process.
+  void kill_in_commit_and_open(std::uint64_t step) {
+    const Allowed before = allowed_;
+    commit(step);
+    allowed_.attempts.insert(before.attempts.begin(), before.attempts.end());
+    HEADRACE_CHECK(recording_.back().event.call == FileCall::sync, "a commit does not end with a flush");
+    recording_.pop_back();
+    close();
+    open();
+    allowed_.attempts = {attempts_.size() - 1};
   }
   void step(std::uint64_t step, Bytes metadata_bytes = 0) {
     write();
@@ -118,6 +150,8 @@ class RecordedRun {
   }
   // The next call of this kind on such a path fails with EIO.
   void fail(FileCall call, std::string suffix) { fault_ = {call, std::move(suffix)}; }
+  // From now on a path has failed, and no further one may.
+  void lose_a_path() { ++allowed_.lost_paths; }
 
   void end() {
     recording_.push_back({{}, false, "end", allowed_});
@@ -128,6 +162,7 @@ class RecordedRun {
   const std::vector<Attempt>& attempts() const { return attempts_; }
   std::string folder() const { return folder_.path(); }
   const SwapStoreOptions& options() const { return options_; }
+  const Shape& shape() const { return shape_; }
 
  private:
   void in(const std::string& operation, const std::function<void()>& action) {
@@ -141,9 +176,10 @@ class RecordedRun {
   }
 
   IoEngine& engine_;
+  const Shape shape_;
   TemporaryFolder folder_{memory_folder()};
-  SwapStoreOptions options_{{folder_.path("rank-00000")}, Durability::step, "{}"};
-  std::optional<LossyDisk> start_{folder_.path()};
+  SwapStoreOptions options_;
+  std::optional<LossyDisk> start_;
   std::vector<Moment> recording_;
   std::vector<Attempt> attempts_;
   Attempt current_;
@@ -157,6 +193,7 @@ struct Scenario {
   const char* name;
   void (*run)(RecordedRun&);
   std::size_t disks;  // different ones to try at least
+  Shape shape{};
 };
 
 void first_steps(RecordedRun& run) {
@@ -221,8 +258,8 @@ void torn_tail(RecordedRun& run) {
   run.write();
   run.commit(2);
   run.close();
-  const std::string journal = run.options().directories.front() + "/journal.bin";
-  std::ofstream(journal, std::ios::app | std::ios::binary) << std::string(700, 'x');
+  for (const std::string& directory : run.options().directories)
+    std::ofstream(directory + "/journal.bin", std::ios::app | std::ios::binary) << std::string(700, 'x');
   run.record_from_here();
   run.open("open with a torn tail");
   run.step(3);
@@ -247,6 +284,23 @@ void failed_flushes(RecordedRun& run) {
   run.step(3, 600);
 }
 
+// With parity the failing path is given up, and the run goes on.
+void a_path_fails(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.record_from_here();
+  run.write();
+  run.lose_a_path();
+  run.fail(FileCall::sync, "journal.bin");
+  run.commit(2);
+  run.release();
+  run.step(3);
+  run.write();
+  run.commit(4);
+  run.go_back();
+  run.step(4);
+}
+
 void another_store_in_its_place(RecordedRun& run) {
   run.create();
   run.step(1);
@@ -265,6 +319,17 @@ void removed(RecordedRun& run) {
   run.remove_and_close();
 }
 
+void killed_before_the_last_flush(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.record_from_here();
+  run.write();
+  run.kill_in_commit_and_open(2);
+  run.release();
+  run.step(3);
+}
+
+constexpr Shape two_paths{.paths = 2}, with_parity{.paths = 3, .parity = 1};
 const std::vector<Scenario> scenarios = {
     {"first_steps", first_steps, 2500},
     {"compaction", compaction, 2000},
@@ -274,6 +339,23 @@ const std::vector<Scenario> scenarios = {
     {"failed_flushes", failed_flushes, 2000},
     {"another_store_in_its_place", another_store_in_its_place, 500},
     {"removed", removed, 10},
+    {"killed_before_the_last_flush", killed_before_the_last_flush, 300},
+    {"first_steps", first_steps, 300, two_paths},
+    {"compaction", compaction, 300, two_paths},
+    {"compaction_of_two_steps", compaction_of_two_steps, 300, two_paths},
+    {"going_back", going_back, 300, two_paths},
+    {"torn_tail", torn_tail, 300, two_paths},
+    {"failed_flushes", failed_flushes, 300, two_paths},
+    {"another_store_in_its_place", another_store_in_its_place, 300, two_paths},
+    {"removed", removed, 10, two_paths},
+    {"first_steps", first_steps, 300, with_parity},
+    {"compaction", compaction, 300, with_parity},
+    {"compaction_of_two_steps", compaction_of_two_steps, 300, with_parity},
+    {"going_back", going_back, 300, with_parity},
+    {"torn_tail", torn_tail, 300, with_parity},
+    {"a_path_fails", a_path_fails, 300, with_parity},
+    {"another_store_in_its_place", another_store_in_its_place, 300, with_parity},
+    {"removed", removed, 10, with_parity},
 };
 
 // Opens disks and says what is wrong with them.
@@ -288,13 +370,24 @@ class Check {
       }
   }
 
-  // Empty when the disk is as it may be.
-  std::string operator()(const LossyDisk::Image& image, const Allowed& allowed) {
-    if (!seen_.insert(key_of(image, allowed)).second) return "";
+  // Empty when the disks are as they may be, also without one of the paths that parity stands for.
+  std::string operator()(const LossyDisk::Image& image, const Allowed& allowed, std::mt19937& random) {
+    std::optional<std::size_t> missing;
+    if (run_.shape().parity > allowed.lost_paths && random() % 4 != 0)
+      missing = random() % run_.shape().paths;
+    if (!seen_.insert(key_of(image, allowed, missing)).second) return "";
     write_image(image, folder_.path("disk"));
     SwapStoreOptions options = run_.options();
     for (std::string& directory : options.directories)
       directory = folder_.path("disk") + directory.substr(run_.folder().size());
+    if (missing) std::filesystem::remove_all(options.directories[*missing]);
+    const std::string wrong = found_in(options, allowed);
+    return wrong.empty() || !missing ? wrong : fmt::format("without path {}: {}", *missing, wrong);
+  }
+  std::size_t disks() const { return seen_.size(); }
+
+ private:
+  std::string found_in(const SwapStoreOptions& options, const Allowed& allowed) {
     try {
       return state_of(options, allowed);
     } catch (const UsageError& error) {
@@ -303,11 +396,11 @@ class Check {
       return error.what();
     }
   }
-  std::size_t disks() const { return seen_.size(); }
 
- private:
-  static std::size_t key_of(const LossyDisk::Image& image, const Allowed& allowed) {
+  static std::size_t key_of(const LossyDisk::Image& image, const Allowed& allowed,
+                            std::optional<std::size_t> missing) {
     std::string text = allowed.no_store ? "-" : "+";
+    if (missing) text += std::to_string(*missing) + "!";
     for (const std::size_t attempt : allowed.attempts) text += std::to_string(attempt) + ",";
     std::size_t key = std::hash<std::string>{}(text);
     for (const auto& [path, contents] : image) {
@@ -370,7 +463,7 @@ class Check {
   const RecordedRun& run_;
   IoEngine& engine_;
   TemporaryFolder folder_{memory_folder()};
-  Buffer buffer_{8192};
+  Buffer buffer_{16384};
   std::map<std::uint64_t, std::vector<std::byte>> contents_;
   std::unordered_set<std::size_t> seen_;
 };
@@ -410,11 +503,11 @@ std::optional<FlushSite> flush_site(const RecordedRun& run, std::size_t number) 
     times +=
         run.recording()[i].event.call == FileCall::sync && run.recording()[i].event.path == moment.event.path;
   const std::string& path = moment.event.path;
-  const auto& folders = run.options().directories;
-  const std::string file = path == run.folder() ? "the folder above"
-                           : std::find(folders.begin(), folders.end(), path) != folders.end()
-                               ? "the folder"
-                               : path.substr(path.rfind('/') + 1);
+  std::string file = path.substr(path.rfind('/') + 1);
+  for (const std::string& directory : run.options().directories) {
+    if (path == directory) file = "the folder";
+    if (path == directory.substr(0, directory.rfind('/'))) file = "the folder above";
+  }
   const bool cuts = file == "journal.bin" &&
                     (moment.operation == "position_at" || moment.operation == "open with a torn tail" ||
                      moment.operation == "commit that fails");
@@ -424,16 +517,32 @@ std::optional<FlushSite> flush_site(const RecordedRun& run, std::size_t number) 
   return fmt::format("{}: {} ({})", operation, file, cuts ? 1 : times);
 }
 
+// How many of them a replay tries at each moment; those that lose all and keep all are always among them.
+struct Effort {
+  std::size_t random_ones = 0, at_most = 0;
+};
+
+std::vector<std::vector<Fate>> some_mixtures(std::size_t changes, Effort effort, std::mt19937& random) {
+  std::vector<std::vector<Fate>> all = mixtures(changes, effort.random_ones, random);
+  if (all.size() <= effort.at_most) return all;
+  std::shuffle(all.begin(), all.end(), random);
+  all.resize(effort.at_most);
+  all.emplace_back(changes, Fate::lose);
+  all.emplace_back(changes, Fate::keep);
+  return all;
+}
+
 // Replays a recording, without the flushes of one site. Returns the first disk that is not as it may be.
-std::string replay(const RecordedRun& run, Check& check, std::size_t random_ones, unsigned seed,
+std::string replay(const RecordedRun& run, Check& check, Effort effort, unsigned seed,
                    const std::optional<FlushSite>& without = std::nullopt) {
   LossyDisk disk = run.start();
   std::mt19937 random(seed);
   std::size_t moment_number = 0;
   for (const Moment& moment : run.recording()) {
     for (const auto names : {LossyDisk::Names::independent, LossyDisk::Names::in_order})
-      for (const std::vector<Fate>& fates : mixtures(disk.unflushed(), random_ones, random))
-        if (std::string wrong = check(disk.image(fates, random, names), moment.before); !wrong.empty())
+      for (const std::vector<Fate>& fates : some_mixtures(disk.unflushed(), effort, random))
+        if (std::string wrong = check(disk.image(fates, random, names), moment.before, random);
+            !wrong.empty())
           return fmt::format("seed {}, before call {} ({}): {}", seed, moment_number, moment.operation,
                              wrong);
     ++moment_number;
@@ -449,17 +558,19 @@ class PowerLossTest : public ::testing::TestWithParam<Scenario> {
 };
 
 TEST_P(PowerLossTest, at_any_moment_leaves_the_last_committed_step) {
-  RecordedRun run(*engine_);
+  RecordedRun run(*engine_, GetParam().shape);
   GetParam().run(run);
   run.end();
   Check check(run, *engine_);
+  const bool one_path = GetParam().shape.paths == 1;
+  const Effort effort{.random_ones = one_path ? 100u : 10u, .at_most = one_path ? 1000u : 8u};
   for (unsigned seed = 1; check.disks() < GetParam().disks; ++seed)
-    ASSERT_EQ(replay(run, check, 100, seed), "") << "after " << check.disks() << " disks";
+    ASSERT_EQ(replay(run, check, effort, seed), "") << "after " << check.disks() << " disks";
   std::cout << check.disks() << " different disks\n";
 }
 
 TEST_P(PowerLossTest, is_tried_on_recordings_that_hold_every_change) {
-  RecordedRun run(*engine_);
+  RecordedRun run(*engine_, GetParam().shape);
   GetParam().run(run);
   LossyDisk disk = run.start();
   for (const Moment& moment : run.recording())
@@ -469,7 +580,7 @@ TEST_P(PowerLossTest, is_tried_on_recordings_that_hold_every_change) {
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, PowerLossTest, ::testing::ValuesIn(scenarios),
                          [](const ::testing::TestParamInfo<Scenario>& scenario) {
-                           return scenario.param.name;
+                           return scenario.param.name + ("_on_" + name_of(scenario.param.shape));
                          });
 
 TEST(PowerLoss, is_tried_on_ten_thousand_disks) {
@@ -482,13 +593,13 @@ TEST(PowerLoss, shows_each_flush_of_the_store_that_is_left_out) {
   const auto engine = make_thread_engine({});
   std::map<FlushSite, std::string> found;
   for (const Scenario& scenario : scenarios) {
-    RecordedRun run(*engine);
+    RecordedRun run(*engine, scenario.shape);
     scenario.run(run);
     run.end();
     for (std::size_t number = 0; number < run.recording().size(); ++number)
       if (const auto site = flush_site(run, number); site && found[*site].empty()) {
         Check check(run, *engine);
-        found[*site] = replay(run, check, 6, 1, site);
+        found[*site] = replay(run, check, {.random_ones = 6, .at_most = 40}, 1, site);
       }
   }
   for (const auto& [site, wrong] : found) {

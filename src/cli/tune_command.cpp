@@ -1,0 +1,267 @@
+// `headrace tune`: finds block size, buffers, queue depth, request size and I/O engine for optimizer states
+// on NVMe.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "headrace/bench.h"
+#include "headrace/cpu_pool.h"
+#include "headrace/errors.h"
+#include "headrace/memory.h"
+#include "headrace/tune.h"
+#include "src/cli/bench_flags.h"
+#include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
+
+namespace headrace::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TuneFlags {
+  std::vector<std::string> swap_paths, seconds, host_memory, parameters, durability, threads, endurance, json,
+      to;
+};
+
+double number_of(const std::string& flag, const std::string& text, double least, double most, bool whole) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !(value >= least) || value > most ||
+      (whole && value != std::floor(value)))
+    throw UsageError(fmt::format("{}: \"{}\" is not a {}number from {:g} to {:g}.", flag, shortened(text),
+                                 whole ? "whole " : "", least, most));
+  return value;
+}
+
+Durability durability_of(const std::vector<std::string>& given) {
+  if (given.empty()) return Durability::step;
+  const std::string& name = only_value("--durability", given);
+  if (name == "step") return Durability::step;
+  if (name == "none") return Durability::none;
+  throw UsageError(fmt::format("--durability: \"{}\" is not one of step, none.", shortened(name)));
+}
+
+Bytes memory_limit(const std::vector<std::string>& given) {
+  constexpr Bytes usual = Bytes{1} << 30, least = Bytes{4} << 20;
+  const Bytes available = available_host_memory();
+  if (given.empty()) return std::min(usual, available / 2);
+  const Bytes limit = parse_bytes(only_value("--host-memory", given), "--host-memory");
+  if (limit < least)
+    throw UsageError(fmt::format("--host-memory: {} is too little for any point. Give at least {}.",
+                                 size_text(limit), size_text(least)));
+  if (limit > available)
+    throw DoesNotFit(fmt::format("--host-memory {} is more than the {} that this machine has available.",
+                                 size_text(limit), format_bytes(available)));
+  return limit;
+}
+
+std::vector<std::string> paths_of(const std::vector<std::string>& given) {
+  if (given.empty())
+    throw UsageError(
+        "no drive is given: --swap-path DIR, a folder on the drive that is to hold optimizer states.");
+  if (given.size() > 1)
+    throw UsageError(fmt::format(
+        "--swap-path is given {} times. A run keeps its states on one path: tune each of them alone.",
+        given.size()));
+  return given;
+}
+
+TuneOptions options_of(const TuneFlags& flags) {
+  constexpr double shortest = 2, longest = 86400, most_parameters = 1e13;
+  TuneOptions options;
+  options.swap_paths = paths_of(flags.swap_paths);
+  if (!flags.seconds.empty())
+    options.seconds = parse_seconds(only_value("--seconds", flags.seconds), "--seconds", shortest, longest);
+  options.host_memory_bytes = memory_limit(flags.host_memory);
+  if (!flags.parameters.empty())
+    options.parameters = static_cast<std::uint64_t>(
+        number_of("--parameters", only_value("--parameters", flags.parameters), 1, most_parameters, true));
+  options.durability = durability_of(flags.durability);
+  return options;
+}
+
+// Drives are sold by the terabytes (1e12) that may be written.
+constexpr double terabyte = 1e12;
+double endurance_bytes(const TuneFlags& flags) {
+  if (flags.endurance.empty()) return 0;
+  return terabyte *
+         number_of("--endurance-tbw", only_value("--endurance-tbw", flags.endurance), 1e-3, 1e9, false);
+}
+
+// Found out before the time is spent, not after.
+std::string output_file(const std::string& flag, const std::vector<std::string>& given) {
+  if (given.empty()) return {};
+  const std::string& path = only_value(flag, given);
+  std::ofstream file(path, std::ios::app);
+  if (!file) throw UsageError(fmt::format("{} {} cannot be written: {}.", flag, path, std::strerror(errno)));
+  return path;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw Error(fmt::format("{} could not be written: {}.", path, std::strerror(errno)));
+}
+
+// A file that was opened for nothing goes away.
+void remove_if_empty(const std::string& path) {
+  std::error_code error;
+  if (!path.empty() && fs::is_regular_file(path, error) && fs::file_size(path, error) == 0)
+    fs::remove(path, error);
+}
+
+const char* engine_name(IoKind kind) {
+  constexpr const char* names[] = {"auto", "io_uring", "threads"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+void print_heading() {
+  fmt::print("{:<8} {:>8} {:>7} {:>5} {:>8} {:<8} {:>9} {:>6} {:>10}\n", "stage", "block", "buffers", "depth",
+             "request", "engine", "step", "GB/s", "M param/s");
+}
+
+void print_trial(const TuneTrial& trial) {
+  const SwapPoint& point = trial.point;
+  fmt::print("{:<8} {:>8} {:>7} {:>5} {:>8} {:<8} ", trial.stage, size_text(point.block_bytes), point.buffers,
+             point.queue_depth, size_text(point.request_bytes), engine_name(point.io));
+  if (trial.failure.empty())
+    fmt::print("{:>7.3f} s {:>6.2f} {:>10.1f}\n", trial.step_seconds, trial.bytes_per_second * 1e-9,
+               trial.parameters_per_second * 1e-6);
+  else
+    fmt::print("failed: {}\n", trial.failure);
+  std::fflush(stdout);
+}
+
+void print_ceiling(const TuneReport& report) {
+  const TuneCeiling& c = *report.ceiling;
+  const double parameters = static_cast<double>(report.trial_parameters);
+  fmt::print("  {:.3f} s for {} parameters, {:.1f} M parameters/s, {} rounds\n", c.step_seconds,
+             report.trial_parameters, parameters / c.step_seconds * 1e-6, c.rounds);
+  fmt::print(
+      "  {:.3f} x the closed form ({:.3f} s) over the same step without an update ({:.3f} s), MAD {:.3f}\n",
+      c.step_over_closed_form, c.closed_form_seconds, c.null_step_seconds, c.deviation);
+  fmt::print(
+      "  {:.3f} x the closed form ({:.3f} s) of plain reads at {:.2f} GB/s and plain writes at {:.2f} GB/s\n",
+      c.step_seconds / c.alone_seconds, c.alone_seconds, c.read_bytes_per_second * 1e-9,
+      c.write_bytes_per_second * 1e-9);
+  fmt::print("  update of one block in memory {:.3f} ms\n", c.compute_seconds * 1e3);
+}
+
+void print_report(const TuneReport& report, double endurance) {
+  fmt::print("\nbest: {}\n", text_of(*report.best));
+  fmt::print("  {}\n  {} of host memory\n", report.decision, format_bytes(report.memory_bytes));
+  if (report.ceiling) print_ceiling(report);
+  const double a_day = written_bytes_a_day(report);
+  fmt::print("predicted for {} parameters: {:.3f} s a step, in proportion to the trial's\n",
+             report.parameters, report.step_seconds);
+  fmt::print("the drive is written {:.3g} GB a step, {:.3g} TB a day when nothing but such steps is done",
+             static_cast<double>(report.written_bytes_a_step) * 1e-9, a_day / terabyte);
+  if (endurance > 0)
+    fmt::print("; {:g} TB last {:.1f} days\n", endurance / terabyte, endurance / a_day);
+  else
+    fmt::print("; 100 TB of its endurance last {:.1f} days (--endurance-tbw N for yours)\n",
+               100 * terabyte / a_day);
+  if (report.stopped) fmt::print("stopped: the best of the trials so far\n");
+}
+
+int finish(const TuneFlags& flags, const TuneOptions& options, const TuneReport& report,
+           const std::string& json, const std::string& fragment) {
+  const double endurance = endurance_bytes(flags);
+  if (!json.empty()) write_file(json, tune_json(report, options, endurance));
+  if (!report.best) {
+    remove_if_empty(fragment);
+    if (report.stopped) return Interrupt::exit_status;
+    if (report.trials.empty())
+      throw DoesNotFit(
+          "no point fits into --host-memory, or there was no time for one. Give more of either.");
+    throw Error(fmt::format("no point ran. The first one failed: {}", report.trials.front().failure));
+  }
+  print_report(report, endurance);
+  if (!fragment.empty()) {
+    write_file(fragment, config_fragment(report, options));
+    fmt::print("wrote {}: headrace train --config {} ...\n", fragment, fragment);
+  }
+  return report.stopped ? Interrupt::exit_status : 0;
+}
+
+int run_tune(const TuneFlags& flags) {
+  if (const LaunchInfo launch = launch_info(); launch.size > 1)
+    throw UsageError(
+        fmt::format("tune searches with one process, but {} started {} ranks. Start it alone; the fragment "
+                    "serves all ranks.",
+                    launch.launcher, launch.size));
+  const TuneOptions options = options_of(flags);
+  (void)endurance_bytes(flags);
+  if (!flags.threads.empty())
+    set_cpu_threads(
+        static_cast<int>(number_of("--threads", only_value("--threads", flags.threads), 1, 4096, true)));
+  const std::string json = output_file("--json", flags.json), fragment = output_file("--to", flags.to);
+  const Interrupt interrupt;
+  bool headed = false;
+  try {
+    const TuneReport report = tune_swap(options, {.stop_requested = [&] { return interrupt.requested(); },
+                                                  .trial_ended =
+                                                      [&](const TuneTrial& trial) {
+                                                        if (!std::exchange(headed, true)) print_heading();
+                                                        print_trial(trial);
+                                                      },
+                                                  .note =
+                                                      [](const std::string& note) {
+                                                        fmt::print("{}\n", note);
+                                                        std::fflush(stdout);
+                                                      }});
+    return finish(flags, options, report, json, fragment);
+  } catch (...) {
+    remove_if_empty(json);
+    remove_if_empty(fragment);
+    throw;
+  }
+}
+
+}  // namespace
+
+void add_tune(CLI::App& program, int& status) {
+  CLI::App* command =
+      program.add_subcommand("tune", "find the fastest way to swap optimizer states on a drive");
+  const auto flags = std::make_shared<TuneFlags>();
+  const auto add = [&](const char* flag, std::vector<std::string>& values, const char* meaning,
+                       const char* type) {
+    collect_values(command->add_option(flag, values, meaning))->type_name(type);
+  };
+  add("--swap-path", flags->swap_paths,
+      "existing folder on the drive that is to hold optimizer states (required)", "DIR");
+  add("--seconds", flags->seconds, "time for everything (default 60)", "SECONDS");
+  add("--host-memory", flags->host_memory, "most that the swap buffers may take (default 1GiB)", "SIZE");
+  add("--parameters", flags->parameters, "of the run to predict a step for, like 7e9", "N");
+  add("--durability", flags->durability, "of the run: step or none (default step)", "step|none");
+  add("--threads", flags->threads, "CPU threads of the update (default: this machine's)", "N");
+  add("--endurance-tbw", flags->endurance, "terabytes that the drive may be written, for its life", "N");
+  add("--to", flags->to, "write a configuration for train --config here", "FILE");
+  add("--json", flags->json, "write the report here", "FILE");
+  command->footer(
+      "Each trial is the engine's own optimizer step (reads, update, writes, commit) of synthetic "
+      "parameters\n"
+      "with their states on the drive: coarse over block sizes and buffers, the best of them again, then "
+      "their\n"
+      "neighbours in every dimension, and at last the best and the runner-up in turns. The best is compared "
+      "with\n"
+      "the closed form of its own reads and writes. Only what ran is proposed. The files (about 2 GB for a "
+      "drive\n"
+      "of 2 GB/s) are in DIR/headrace-tune and are gone afterwards.\n"
+      "Ctrl-C prints the best so far and ends with status 130.\n"
+      "Exit status: 0 done, 1 nothing ran, 2 wrong usage, 3 does not fit, 130 stopped.\n\n"
+      "Example: tune for a model of 7e9 parameters on a drive with 600 TBW, then train with what was found\n"
+      "  headrace tune --swap-path /nvme --parameters 7e9 --endurance-tbw 600 --to swap.json\n"
+      "  headrace train --config swap.json --model gpt2-124m --data FILE");
+  command->callback([flags, &status] { status = run_tune(*flags); });
+}
+
+}  // namespace headrace::cli

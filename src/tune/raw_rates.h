@@ -1,0 +1,44 @@
+// What the drive does with plain reads and plain writes, through the engine's I/O at a point's block size,
+// queue depth and request size. No checksums, no order, one direction at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "headrace/tune.h"
+
+namespace headrace::tune {
+
+struct RawRate {
+  double seconds = 0;
+  Bytes bytes = 0;
+  double bytes_per_second() const { return seconds > 0 ? static_cast<double>(bytes) / seconds : 0; }
+};
+
+class RawFile {
+ public:
+  // Makes the file and writes it whole once, block by block, until it is `bytes` long or `most_seconds` are
+  // over; no extent of it is new afterwards. Throws IoError.
+  RawFile(const std::string& path, const SwapPoint& point, Bytes bytes, double most_seconds);
+  ~RawFile();
+  Bytes bytes() const { return bytes_; }
+  RawRate first_write() const { return first_write_; }
+
+  // From the start of the file, at least one block, until its end or until `most_seconds` are over.
+  RawRate read(double most_seconds) { return transfer(IoDirection::read, most_seconds); }
+  RawRate write(double most_seconds) { return transfer(IoDirection::write, most_seconds); }
+
+ private:
+  RawRate transfer(IoDirection direction, double most_seconds);
+
+  Bytes block_bytes_;
+  std::uint32_t in_flight_;
+  std::unique_ptr<IoEngine> io_;
+  MemoryBudget budget_;
+  StagingPool pool_;
+  IoFile file_;
+  Bytes bytes_ = 0;
+  RawRate first_write_;
+};
+
+}  // namespace headrace::tune

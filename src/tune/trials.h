@@ -1,0 +1,36 @@
+// Runs points: a pipeline for each, over stores that are kept from one trial to the next.
+#pragma once
+
+#include <deque>
+#include <functional>
+
+#include "src/tune/swap_pipeline.h"
+#include "src/tune/tune_files.h"
+
+namespace headrace::tune {
+
+class Trials {
+ public:
+  // `files` outlives this. `sample_seconds`: about how long the steps of one trial take together.
+  Trials(const TuneOptions& options, const TuneFiles& files, std::uint64_t parameters, double sample_seconds)
+      : options_(options), files_(files), parameters_(parameters), sample_seconds_(sample_seconds) {}
+
+  // Steps at a point, at least two unless `over` says that the time is. Failures of the drive and of limits
+  // are in the result.
+  TuneTrial run(const SwapPoint& point, const std::function<bool()>& over);
+  // The pipeline at a point, every extent of it written before.
+  std::unique_ptr<SwapPipeline> open(const SwapPoint& point);
+
+ private:
+  static std::string store_name(Bytes block_bytes);
+  void drop(Bytes block_bytes);
+  TuneTrial measure(const SwapPoint& point, const std::function<bool()>& over);
+
+  const TuneOptions& options_;
+  const TuneFiles& files_;
+  std::uint64_t parameters_;
+  double sample_seconds_;
+  std::deque<Bytes> kept_;  // block sizes of the stores on the drive, last used first
+};
+
+}  // namespace headrace::tune

@@ -1,0 +1,180 @@
+#include "headrace/tune.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "headrace/errors.h"
+#include "src/train/metrics.h"
+#include "src/tune/ceiling.h"
+#include "src/tune/resident_update.h"
+#include "src/tune/search_loop.h"
+#include "src/tune/trials.h"
+#include "src/tune/tune_space.h"
+
+namespace headrace {
+namespace tune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Shares of the time: until here the drive's rates, then the search, then the ceiling.
+constexpr double probe_share = 0.05, search_share = 0.80;
+constexpr double closing_seconds = 0.3;  // removing files
+constexpr Bytes probe_bytes = Bytes{256} << 20;
+
+bool has_io_uring() {
+  try {
+    (void)make_uring_engine({});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Bytes free_bytes(const std::string& path) {
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0) throw IoError("statvfs", path, 0, 0, errno);
+  return static_cast<Bytes>(status.f_bavail) * status.f_frsize;
+}
+
+class Tuning {
+ public:
+  Tuning(const TuneOptions& options, const TuneControl& control)
+      : options_(options), control_(control), files_(options.swap_paths) {}
+
+  TuneReport run() {
+    size_trials();
+    search();
+    if (report_.best && !stopped()) measure_best();
+    predict();
+    report_.peak_rss_bytes = peak_rss_bytes();
+    report_.stopped = stopped();
+    report_.seconds = now();
+    return std::move(report_);
+  }
+
+ private:
+  double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  bool stopped() const { return control_.stop_requested(); }
+  const std::string& path() const { return options_.swap_paths.front(); }
+
+  void size_trials() {
+    const Bytes available = free_bytes(path());
+    const double most = options_.seconds * probe_share / 3;
+    const SwapPoint usual;
+    RawRate read, write;
+    {
+      RawFile file(files_.paths_of("probe").front(), usual, std::min(probe_bytes, available / 4), most);
+      read = file.read(most);
+      write = file.write(most);
+    }
+    files_.remove("probe");
+    const double step_seconds = std::clamp(options_.seconds / 150, 0.01, 2.0);
+    report_.trial_parameters = trial_parameters(read.bytes_per_second(), write.bytes_per_second(),
+                                                step_seconds, available, options_.parameters);
+    if (report_.trial_parameters == 0)
+      throw DoesNotFit(
+          fmt::format("{} has {} free, too little for the smallest trial. Free some space, or give a "
+                      "--swap-path on a larger disk.",
+                      path(), format_bytes(available)));
+    control_.note(
+        fmt::format("{}: plain reads {:.2f} GB/s, plain writes {:.2f} GB/s; a trial has {} parameters ({})",
+                    path(), read.bytes_per_second() * 1e-9, write.bytes_per_second() * 1e-9,
+                    report_.trial_parameters, format_bytes(12 * report_.trial_parameters)));
+  }
+
+  void search() {
+    space_ = make_tune_space(options_.host_memory_bytes, report_.trial_parameters, has_io_uring());
+    TuneSearch search(space_.grid(), space_.start());
+    trials_.emplace(options_, files_, report_.trial_parameters, options_.seconds / 120);
+    const double deadline = options_.seconds * search_share;
+    search_until(search, deadline,
+                 {.now = [this] { return now(); },
+                  .run =
+                      [&](const GridPoint& at, double until) {
+                        return trials_->run(space_.point(at), [&] { return stopped() || now() > until; });
+                      },
+                  .stop_requested = [this] { return stopped(); },
+                  .trial_ended =
+                      [this](const TuneTrial& trial) {
+                        report_.trials.push_back(trial);
+                        control_.trial_ended(trial);
+                      }});
+    decide(search);
+  }
+
+  void decide(const TuneSearch& search) {
+    const auto decision = search.decision();
+    if (!decision) return;
+    report_.best = space_.point(decision->best);
+    report_.memory_bytes = memory_of(*report_.best);
+    if (!decision->runner_up) {
+      report_.decision =
+          "the fastest of the trials; no time was left to compare it with the next one in turns";
+      return;
+    }
+    report_.decision =
+        fmt::format("{:.3f} x the rate of the runner-up ({}) in {} pairs, MAD {:.3f}{}", decision->ratio,
+                    text_of(space_.point(*decision->runner_up)), decision->pairs, decision->deviation,
+                    decision->for_memory ? ": equal within the noise, and it takes less memory" : "");
+  }
+
+  void measure_best() {
+    const SwapPoint& best = *report_.best;
+    const double compute = resident_update_seconds(block_numel(best), std::min(0.5, options_.seconds / 100));
+    try {
+      const std::unique_ptr<SwapPipeline> pipeline = trials_->open(best);
+      report_.memory_bytes = pipeline->host_bytes();
+      RawFile file(files_.paths_of("plain").front(), best, std::min(probe_bytes, free_bytes(path()) / 2),
+                   options_.seconds * probe_share / 2);
+      const double deadline = options_.seconds - closing_seconds;
+      TuneCeiling ceiling = measure_ceiling(
+          *pipeline, file, best.buffers, best.block_bytes, compute,
+          [&] { return now() + round_seconds() > deadline; },
+          [this, deadline] { return stopped() || now() > deadline * 1.1; });
+      if (ceiling.rounds > 0) report_.ceiling = ceiling;
+    } catch (const Error& error) {
+      control_.note(fmt::format("the distance from the ceiling could not be measured: {}", error.what()));
+    }
+  }
+
+  // A real and a null step, and a little for plain transfers.
+  double round_seconds() const {
+    double slowest = 0;
+    for (const TuneTrial& trial : report_.trials)
+      if (trial.point == *report_.best) slowest = std::max(slowest, trial.step_seconds);
+    return 2 * slowest + 0.2;
+  }
+
+  // A step's time is in proportion to its parameters: the start and the end of a step are in the trial too.
+  void predict() {
+    if (!report_.best) return;
+    double seconds = report_.ceiling ? report_.ceiling->step_seconds : 0;
+    if (seconds == 0)
+      for (const TuneTrial& trial : report_.trials)  // the last one that ran
+        if (trial.point == *report_.best && trial.failure.empty()) seconds = trial.step_seconds;
+    report_.parameters = options_.parameters > 0 ? options_.parameters : report_.trial_parameters;
+    report_.step_seconds =
+        seconds * static_cast<double>(report_.parameters) / static_cast<double>(report_.trial_parameters);
+    report_.written_bytes_a_step = 12 * report_.parameters;
+  }
+
+  const TuneOptions& options_;
+  const TuneControl& control_;
+  const Clock::time_point start_ = Clock::now();
+  TuneFiles files_;
+  TuneSpace space_;
+  std::optional<Trials> trials_;
+  TuneReport report_;
+};
+
+}  // namespace
+}  // namespace tune
+
+TuneReport tune_swap(const TuneOptions& options, const TuneControl& control) {
+  return tune::Tuning(options, control).run();
+}
+
+}  // namespace headrace

@@ -1,0 +1,141 @@
+// What a tuning leaves: the fragment of a configuration file, and the report.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "headrace/cpu_pool.h"
+#include "headrace/memory.h"
+#include "headrace/tune.h"
+
+namespace headrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double seconds_a_day = 86400;
+
+const char* name_of(IoKind kind) {
+  constexpr const char* names[] = {"auto", "io_uring", "threads"};
+  return names[static_cast<std::size_t>(kind)];
+}
+const char* name_of(Durability durability) {
+  return durability == Durability::step ? "step" : "none";
+}
+
+Json point_json(const SwapPoint& point) {
+  return {{"swap_block", point.block_bytes},
+          {"swap_buffers", point.buffers},
+          {"io_depth", point.queue_depth},
+          {"io_request", point.request_bytes},
+          {"io", name_of(point.io)}};
+}
+
+Json result_json(const std::string& name, double value, const std::string& unit, double ceiling, int rounds) {
+  Json result = {{"case", name}, {"value", value}, {"unit", unit}};
+  result["ceiling"] = ceiling > 0 ? Json(ceiling) : Json();
+  result["ratio"] = ceiling > 0 ? Json(value / ceiling) : Json();
+  result["rounds"] = rounds;
+  return result;
+}
+
+Json results_json(const TuneReport& report) {
+  Json results = Json::array();
+  if (report.ceiling) {
+    const TuneCeiling& c = *report.ceiling;
+    const auto parameters = static_cast<double>(report.trial_parameters);
+    results.push_back(result_json("best: real step against the closed form over its null step",
+                                  parameters / c.step_seconds, "parameters/s",
+                                  parameters / c.closed_form_seconds, c.rounds));
+    results.push_back(result_json("best: real step against the closed form of plain reads and writes",
+                                  parameters / c.step_seconds, "parameters/s", parameters / c.alone_seconds,
+                                  c.rounds));
+    results.push_back(result_json("plain reads", c.read_bytes_per_second * 1e-9, "GB/s", 0, c.rounds));
+    results.push_back(result_json("plain writes", c.write_bytes_per_second * 1e-9, "GB/s", 0, c.rounds));
+  }
+  return results;
+}
+
+Json trials_json(const TuneReport& report) {
+  Json trials = Json::array();
+  for (const TuneTrial& trial : report.trials) {
+    Json entry = {{"stage", trial.stage}, {"point", point_json(trial.point)}};
+    if (trial.failure.empty()) {
+      entry["step_seconds"] = trial.step_seconds;
+      entry["parameters_per_second"] = trial.parameters_per_second;
+      entry["gigabytes_per_second"] = trial.bytes_per_second * 1e-9;
+    } else {
+      entry["failure"] = trial.failure;
+    }
+    trials.push_back(std::move(entry));
+  }
+  return trials;
+}
+
+Json ceiling_json(const TuneCeiling& c) {
+  return {{"rounds", c.rounds},
+          {"blocks", c.blocks},
+          {"step_seconds", c.step_seconds},
+          {"null_step_seconds", c.null_step_seconds},
+          {"compute_seconds_a_block", c.compute_seconds},
+          {"closed_form_seconds", c.closed_form_seconds},
+          {"step_over_closed_form", c.step_over_closed_form},
+          {"deviation", c.deviation},
+          {"alone_seconds", c.alone_seconds}};
+}
+
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const auto whole = std::filesystem::canonical(path, error);
+  return error ? path : whole.string();
+}
+
+}  // namespace
+
+double written_bytes_a_day(const TuneReport& report) {
+  return report.step_seconds > 0
+             ? static_cast<double>(report.written_bytes_a_step) / report.step_seconds * seconds_a_day
+             : 0;
+}
+
+std::string config_fragment(const TuneReport& report, const TuneOptions& options) {
+  if (!report.best) return {};
+  const SwapPoint& best = *report.best;
+  const Json fragment = {{"zero_optimization",
+                          {{"offload_optimizer",
+                            {{"device", "nvme"},
+                             {"nvme_path", absolute(options.swap_paths.front())},
+                             {"buffer_count", best.buffers}}}}},
+                         {"aio", {{"block_size", best.request_bytes}, {"queue_depth", best.queue_depth}}},
+                         {"headrace",
+                          {{"swap_block", best.block_bytes},
+                           {"io", name_of(best.io)},
+                           {"durability", name_of(options.durability)}}}};
+  return fragment.dump(2) + '\n';
+}
+
+std::string tune_json(const TuneReport& report, const TuneOptions& options, double endurance_bytes) {
+  Json json = {{"benchmark", "tune"},
+               {"machine",
+                {{"swap_paths", options.swap_paths},
+                 {"threads", cpu_threads()},
+                 {"available_memory_bytes", available_host_memory()}}},
+               {"results", results_json(report)}};
+  json["best"] = report.best ? point_json(*report.best) : Json();
+  json["decision"] = report.decision;
+  json["ceiling"] = report.ceiling ? ceiling_json(*report.ceiling) : Json();
+  const double a_day = written_bytes_a_day(report);
+  json["predicted"] = {
+      {"parameters", report.parameters},
+      {"step_seconds", report.step_seconds},
+      {"written_bytes_a_step", report.written_bytes_a_step},
+      {"written_bytes_a_day", a_day},
+      {"endurance_days", endurance_bytes > 0 && a_day > 0 ? Json(endurance_bytes / a_day) : Json()}};
+  json["memory_bytes"] = report.memory_bytes;
+  json["peak_rss_bytes"] = report.peak_rss_bytes;
+  json["trial_parameters"] = report.trial_parameters;
+  json["seconds"] = report.seconds;
+  json["stopped"] = report.stopped;
+  json["trials"] = trials_json(report);
+  return json.dump(2) + '\n';
+}
+
+}  // namespace headrace

@@ -1,0 +1,94 @@
+#include "src/tune/tune_space.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headrace::tune {
+namespace {
+
+constexpr Bytes kib = 1 << 10, mib = 1 << 20;
+constexpr Bytes state_bytes = 12, low_precision_bytes = 2;
+constexpr std::uint64_t smallest_trial = 1 << 18, largest_trial = std::uint64_t{1} << 28;
+
+template <class Value>
+std::uint32_t index_of(const std::vector<Value>& values, Value value) {
+  const auto found = std::find(values.begin(), values.end(), value);
+  return found == values.end() ? 0 : static_cast<std::uint32_t>(found - values.begin());
+}
+
+}  // namespace
+
+TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring) {
+  // Whole norm chunks of 48 KiB: three quarters and three halves of the powers of two.
+  TuneSpace space{.blocks = {384 * kib, 768 * kib, 1536 * kib, 3 * mib, 4608 * kib, 6 * mib, 9 * mib,
+                             12 * mib, 18 * mib, 24 * mib, 36 * mib, 48 * mib, 72 * mib, 96 * mib},
+                  .buffers = {3, 4, 6, 8, 12, 16, 24, 32, 48, 64},
+                  .depths = {4, 8, 16, 32, 64, 128},
+                  .requests = {128 * kib, 256 * kib, 512 * kib, 1 * mib, 2 * mib, 4 * mib, 8 * mib},
+                  .engines = {},
+                  .memory_limit = memory_limit,
+                  .trial_parameters = trial_parameters};
+  if (has_io_uring) space.engines.push_back(IoKind::io_uring);
+  space.engines.push_back(IoKind::threads);
+  return space;
+}
+
+Bytes memory_of(const SwapPoint& point) {
+  constexpr Bytes staging_buffers = 4;  // two for gradients, two for parameters
+  return point.buffers * point.block_bytes +
+         staging_buffers * low_precision_bytes * (point.block_bytes / state_bytes);
+}
+
+SwapPoint TuneSpace::point(const GridPoint& at) const {
+  return {.block_bytes = blocks[at[0]],
+          .buffers = buffers[at[1]],
+          .queue_depth = depths[at[2]],
+          .request_bytes = requests[at[3]],
+          .io = engines[at[4]]};
+}
+
+bool TuneSpace::allowed(const SwapPoint& point) const {
+  constexpr Bytes times_the_buffers = 4;
+  const Bytes all = trial_parameters * state_bytes;
+  const bool smallest = point.block_bytes == blocks.front() && point.buffers == buffers.front();
+  return memory_of(point) <= memory_limit &&
+         (smallest || point.buffers * point.block_bytes * times_the_buffers <= all);
+}
+
+Grid TuneSpace::grid() const {
+  const auto size = [](const auto& values) { return static_cast<std::uint32_t>(values.size()); };
+  return {.sizes = {size(blocks), size(buffers), size(depths), size(requests), size(engines)},
+          .allowed = [this](const GridPoint& at) { return allowed(point(at)); },
+          .memory = [this](const GridPoint& at) { return static_cast<double>(memory_of(point(at))); }};
+}
+
+std::vector<GridPoint> TuneSpace::start() const {
+  const SwapPoint usual;  // the defaults of a run
+  const std::uint32_t depth = index_of(depths, usual.queue_depth),
+                      request = index_of(requests, usual.request_bytes);
+  const auto at = [&](Bytes block, std::uint32_t count, std::uint32_t engine) {
+    return GridPoint{index_of(blocks, block), index_of(buffers, count), depth, request, engine};
+  };
+  std::vector<GridPoint> points = {at(usual.block_bytes, usual.buffers, 0)};
+  if (engines.size() > 1) points.push_back(at(usual.block_bytes, usual.buffers, 1));
+  for (const std::uint32_t count : {usual.buffers, 2 * usual.buffers, usual.buffers / 2})
+    for (const Bytes block :
+         {usual.block_bytes, 6 * mib, 12 * mib, 24 * mib, 1536 * kib, 48 * mib, 768 * kib, 384 * kib})
+      if (points.front() != at(block, count, 0)) points.push_back(at(block, count, 0));
+  return points;
+}
+
+std::uint64_t trial_parameters(double read_bytes_per_second, double write_bytes_per_second,
+                               double step_seconds, Bytes free_bytes, std::uint64_t most) {
+  const double a_parameter = static_cast<double>(state_bytes) * (1 / std::max(read_bytes_per_second, 1.0) +
+                                                                 1 / std::max(write_bytes_per_second, 1.0));
+  const double affordable = std::clamp(step_seconds / a_parameter, static_cast<double>(smallest_trial),
+                                       static_cast<double>(largest_trial));
+  constexpr Bytes generations = 2;
+  const std::uint64_t fitting = free_bytes / 2 / (stores_kept * generations * state_bytes);
+  auto parameters = static_cast<std::uint64_t>(affordable) / smallest_trial * smallest_trial;
+  if (parameters > fitting) parameters = fitting / smallest_trial * smallest_trial;
+  return most > 0 ? std::min(parameters, most) : parameters;
+}
+
+}  // namespace headrace::tune

@@ -1,0 +1,40 @@
+// The points that a search may choose from, as a grid, within a memory limit and for a trial of a given size.
+// Pure values.
+#pragma once
+
+#include <vector>
+
+#include "headrace/tune.h"
+#include "src/tune/tune_search.h"
+
+namespace headrace::tune {
+
+struct TuneSpace {
+  std::vector<Bytes> blocks;
+  std::vector<std::uint32_t> buffers, depths;
+  std::vector<Bytes> requests;
+  std::vector<IoKind> engines;
+  Bytes memory_limit = 0;
+  std::uint64_t trial_parameters = 0;
+
+  SwapPoint point(const GridPoint& at) const;
+  // Within the memory limit, and small beside the trial: a point whose buffers hold a large part of all
+  // blocks shows how a step starts and ends, not how it runs.
+  bool allowed(const SwapPoint& point) const;
+  Grid grid() const;
+  // The defaults, then block sizes with few and many buffers, then the other engine.
+  std::vector<GridPoint> start() const;
+};
+TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring);
+
+// Host memory of the pipeline at a point: its blocks, and what moves gradients and parameters.
+Bytes memory_of(const SwapPoint& point);
+
+// Parameters of a trial, so that a step takes `step_seconds` on a drive of these rates and the files of the
+// stores that are kept side by side fit into half of `free_bytes`. Never more than `most` where that is not
+// 0. 0: not even a small trial fits.
+inline constexpr std::uint32_t stores_kept = 3;
+std::uint64_t trial_parameters(double read_bytes_per_second, double write_bytes_per_second,
+                               double step_seconds, Bytes free_bytes, std::uint64_t most);
+
+}  // namespace headrace::tune

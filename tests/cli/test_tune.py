@@ -1,0 +1,96 @@
+"""`headrace tune`: what it prints and writes, its limits, and what is left behind."""
+
+import json
+import signal
+import time
+import unittest
+
+from program import TINY, ProgramTest, mounted
+
+TUNE = ["tune", "--swap-path", "swap"]
+
+
+class Tune(ProgramTest):
+    def left(self):
+        return list((self.folder / "swap").iterdir())
+
+    def wait_for_trial(self, process):
+        """Reads the program's lines until one of a trial has come."""
+        for line in process.stdout:
+            if line.startswith("coarse"):
+                return
+        self.fail(f"no trial: {process.communicate()}")
+
+    def test_prints_trials_and_the_best_writes_a_report_and_a_configuration_that_train_takes(self):
+        start = time.monotonic()
+        result = self.succeeds(*TUNE, "--seconds", 4, "--host-memory", "16MiB", "--parameters", "1e9", "--endurance-tbw", 600,
+                               "--to", "swap.json", "--json", "report.json")
+        self.assertLess(time.monotonic() - start, 30)  # 4 s, on a machine that may be busy
+        self.assertEqual(self.left(), [])
+        report = json.loads((self.folder / "report.json").read_text())
+        self.assertEqual(report["benchmark"], "tune")
+        trials = [line for line in result.stdout.splitlines() if line.startswith(("coarse", "again", "fine", "confirm"))]
+        self.assertEqual(len(trials), len(report["trials"]))
+        self.assertIn(report["best"], [trial["point"] for trial in report["trials"] if "failure" not in trial])
+        for trial in report["trials"]:
+            self.assertLessEqual(trial["point"]["swap_block"] * trial["point"]["swap_buffers"], 16 << 20)
+        self.assertEqual(report["predicted"]["parameters"], 10**9)
+        self.assertEqual(report["predicted"]["written_bytes_a_step"], 12 * 10**9)
+        self.assertIn("600 TB last", result.stdout)
+        printed = self.succeeds("train", *TINY, "--config", "swap.json", "--print-config").stdout
+        native = json.loads(printed)["headrace"]
+        for key, value in report["best"].items():
+            self.assertEqual(native[key], value)
+        self.succeeds("train", *TINY, "--config", "swap.json", "--steps", 2, "--quiet")
+
+    def test_interrupt_prints_the_best_so_far_and_leaves_nothing(self):
+        process = self.start(*TUNE, "--seconds", 20, "--to", "swap.json")
+        self.wait_for_trial(process)
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn("best: ", rest)
+        self.assertIn("stopped", rest)
+        self.assertEqual(self.left(), [])
+        self.assertIn("swap_block", (self.folder / "swap.json").read_text())
+
+    def test_files_of_a_killed_search_are_removed_by_the_next(self):
+        process = self.start(*TUNE, "--seconds", 20)
+        self.wait_for_trial(process)
+        self.refused(*TUNE, says=["another process", "swap"])
+        process.kill()
+        process.wait()
+        self.assertNotEqual(self.left(), [])
+        self.succeeds(*TUNE, "--seconds", 2)
+        self.assertEqual(self.left(), [])
+
+    def test_drive_without_space_is_refused_and_left_empty(self):
+        with mounted(["-t", "tmpfs", "-o", "size=4m", "tmpfs"], self.folder / "swap"):
+            result = self.run_program(*TUNE, "--seconds", 2, "--to", "swap.json")
+            self.assertEqual(result.returncode, 3, result.stderr)
+            self.assertIn("too little", result.stderr)
+            self.assertEqual(self.left(), [])
+        self.assertFalse((self.folder / "swap.json").exists())
+
+    def test_wrong_usage_is_refused(self):
+        self.refused("tune", says=["--swap-path"])
+        self.refused("tune", "--swap-path", "nowhere", says=["nowhere", "does not exist"])
+        self.refused("tune", "--swap-path", "data.txt", says=["not a folder"])
+        for flags, word in (
+                (["--seconds", 0], "--seconds"), (["--seconds", "nan"], "--seconds"), (["--seconds", "soon"], "--seconds"),
+                (["--host-memory", "1KiB"], "--host-memory"), (["--parameters", 0], "--parameters"),
+                (["--parameters", "1.5"], "--parameters"), (["--parameters", -1], "--parameters"),
+                (["--durability", "perhaps"], "--durability"), (["--threads", 0], "--threads"),
+                (["--endurance-tbw", "-3"], "--endurance-tbw"), (["--json", "no/such/folder.json"], "--json"),
+                (["--to", "swap"], "--to"), (["--second", 3], "--seconds")):
+            with self.subTest(flags=flags):
+                self.refused(*TUNE, *flags, says=[word])
+        self.refused(*TUNE, "--host-memory", "100TiB", status=3, says=["--host-memory"])
+        self.assertEqual(self.left(), [])
+
+    def test_help_has_an_example(self):
+        self.assertIn("headrace tune --swap-path", self.succeeds("tune", "--help").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

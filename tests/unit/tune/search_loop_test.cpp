@@ -1,0 +1,130 @@
+#include "src/tune/search_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "src/tune/tune_space.h"
+
+namespace headrace::tune {
+namespace {
+
+Grid line(std::uint32_t length) {
+  return {.sizes = {length},
+          .allowed = [](const GridPoint&) { return true; },
+          .memory = [](const GridPoint& point) { return static_cast<double>(point[0]); }};
+}
+
+// A clock that trials push forward.
+struct FakeTime {
+  double now = 0;
+  std::vector<double> starts;
+  std::vector<TuneTrial> told;
+  bool stop = false;
+
+  SearchLoop loop(std::function<double(const GridPoint&)> duration,
+                  std::function<std::string()> failure = {}) {
+    return {.now = [this] { return now; },
+            .run =
+                [this, duration, failure](const GridPoint& point, double) {
+                  starts.push_back(now);
+                  now += duration(point);
+                  TuneTrial trial;
+                  trial.failure = failure ? failure() : "";
+                  trial.parameters_per_second = 100.0 - point[0];
+                  return trial;
+                },
+            .stop_requested = [this] { return stop; },
+            .trial_ended = [this](const TuneTrial& trial) { told.push_back(trial); }};
+  }
+};
+
+const std::vector<GridPoint> all_of_ten = {{4}, {0}, {1}, {2}, {3}, {5}, {6}, {7}, {8}, {9}};
+
+TEST(SearchLoop, ends_within_its_time_however_long_a_trial_takes) {
+  for (const double duration : {0.01, 0.1, 0.9, 3.0, 11.0}) {
+    FakeTime time;
+    TuneSearch search(line(10), all_of_ten);
+    search_until(search, 48, time.loop([&](const GridPoint&) { return duration; }));
+    EXPECT_LE(time.now, 48) << duration;
+    EXPECT_GE(time.now, 48 - 2.1 * duration) << duration;
+  }
+}
+
+// What is learned from the longest trial is kept to: a drive may slow down at any time.
+TEST(SearchLoop, begins_no_trial_that_would_end_late) {
+  FakeTime time;
+  TuneSearch search(line(10), all_of_ten);
+  int trials = 0;
+  search_until(search, 48, time.loop([&](const GridPoint&) { return ++trials % 5 == 0 ? 7.0 : 0.5; }));
+  EXPECT_LE(time.now, 48);
+  EXPECT_LE(time.starts.back(), 48 - 7.0);
+}
+
+TEST(SearchLoop, a_trial_longer_than_all_the_time_is_the_last) {
+  FakeTime time;
+  TuneSearch search(line(10), all_of_ten);
+  search_until(search, 10, time.loop([](const GridPoint&) { return 25.0; }));
+  EXPECT_EQ(time.starts.size(), 1u);
+  ASSERT_TRUE(search.decision());
+  EXPECT_EQ(search.decision()->best, GridPoint{4});
+}
+
+TEST(SearchLoop, stops_after_the_trial_in_progress) {
+  FakeTime time;
+  TuneSearch search(line(10), all_of_ten);
+  search_until(search, 48, time.loop([&](const GridPoint&) {
+    time.stop = time.starts.size() == 3;
+    return 1.0;
+  }));
+  EXPECT_EQ(time.starts.size(), 3u);
+}
+
+TEST(SearchLoop, tells_of_every_trial_with_its_stage_and_goes_on_after_failures) {
+  FakeTime time;
+  TuneSearch search(line(10), all_of_ten);
+  int trials = 0;
+  search_until(
+      search, 48,
+      time.loop([](const GridPoint&) { return 0.5; }, [&] { return ++trials % 3 == 0 ? "no space" : ""; }));
+  EXPECT_EQ(time.told.size(), time.starts.size());
+  EXPECT_EQ(time.told.front().stage, "coarse");
+  EXPECT_TRUE(
+      std::any_of(time.told.begin(), time.told.end(), [](const TuneTrial& t) { return !t.failure.empty(); }));
+  EXPECT_TRUE(search.decision());
+}
+
+TEST(TuneSpace, starts_with_the_defaults_of_a_run) {
+  const TuneSpace space = make_tune_space(Bytes{1} << 30, 64 << 20, true);
+  SwapPoint usual;
+  usual.io = IoKind::io_uring;
+  EXPECT_EQ(space.point(space.start().front()), usual);
+  for (const GridPoint& at : space.start())
+    for (std::size_t d = 0; d < at.size(); ++d) EXPECT_LT(at[d], space.grid().sizes[d]);
+}
+
+TEST(TuneSpace, holds_no_point_above_the_memory_limit) {
+  for (const Bytes limit : {Bytes{4} << 20, Bytes{32} << 20, Bytes{1} << 30}) {
+    const TuneSpace space = make_tune_space(limit, 64 << 20, false);
+    int allowed = 0;
+    for (const GridPoint& at : space.start()) {
+      if (!space.grid().allowed(at)) continue;
+      ++allowed;
+      EXPECT_LE(memory_of(space.point(at)), limit);
+    }
+    EXPECT_GE(allowed, 1) << limit;
+  }
+}
+
+TEST(TrialParameters, fit_the_rate_the_disk_and_the_run) {
+  const std::uint64_t usual = trial_parameters(2e9, 3e9, 0.25, Bytes{1} << 40, 0);
+  EXPECT_NEAR(static_cast<double>(usual) * 12 * (1 / 2e9 + 1 / 3e9), 0.25, 0.01);
+  EXPECT_LT(trial_parameters(2e8, 3e8, 0.25, Bytes{1} << 40, 0), usual / 9);
+  const Bytes little = Bytes{512} << 20;
+  EXPECT_LE(trial_parameters(2e9, 3e9, 0.25, little, 0) * 12 * 2 * stores_kept, little / 2);
+  EXPECT_EQ(trial_parameters(2e9, 3e9, 0.25, 1 << 20, 0), 0u);
+  EXPECT_EQ(trial_parameters(2e9, 3e9, 0.25, Bytes{1} << 40, 12345), 12345u);
+}
+
+}  // namespace
+}  // namespace headrace::tune
