@@ -63,6 +63,12 @@ IoFile::Id identify_storage(const Fd& fd, const std::string& path) {
   return {.device = status.st_dev, .inode = status.st_ino};
 }
 
+// open(2) of a pipe waits for its other end.
+void refuse_pipe(const std::string& path) {
+  if (struct stat status{}; ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
+    throw Error(fmt::format("{} is a pipe: give the path of a file.", path));
+}
+
 // For file systems without fallocate: zeros take the space for certain, at the price of writing it once.
 int fill_with_zeros(const IoFile& file, Bytes from, Bytes to) {
   struct Free {
@@ -86,6 +92,7 @@ int fill_with_zeros(const IoFile& file, Bytes from, Bytes to) {
 }  // namespace
 
 IoFile IoFile::open(const std::string& path, Mode mode, bool direct) {
+  refuse_pipe(path);
   const int flags = flags_of(mode);
   IoFile file;
   file.path_ = path;

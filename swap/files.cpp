@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 
@@ -31,15 +32,20 @@ std::string absolute(const std::string& path) {
   return error ? path : result;
 }
 
+// A pipe in the place of a file would hold open(2) up until somebody writes into it.
 Fd open_file(const std::string& path, int flags) {
+  if (struct stat status{}; ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
+    throw CorruptData(
+        fmt::format("{} is a pipe, not a file of a swap store. Remove it, or restore the file.", path));
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
   if (fd < 0) throw IoError("open", path, 0, 0, errno);
   return Fd{fd};
 }
 
+// What may not be looked at counts as there: opening it says why it cannot be read.
 bool file_exists(const std::string& path) {
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0;
+  return ::lstat(path.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 bool folder_exists(const std::string& path) {

@@ -215,6 +215,25 @@ std::vector<std::byte> encode_commit(const CommitRecord& record) {
   return encode_record(header, body);
 }
 
+std::vector<SwapJournalRecord> list_records(std::span<const std::byte> file) {
+  using Kind = SwapJournalRecord::Kind;
+  std::vector<SwapJournalRecord> records;
+  std::uint64_t offset = journal_header_bytes();
+  while (const std::optional<RecordView> record = record_at(file, offset)) {
+    const RecordHeader& header = record->header;
+    records.push_back({.kind = header.kind == RecordKind::commit ? Kind::commit : Kind::release,
+                       .sequence = header.sequence,
+                       .step = header.step,
+                       .offset = offset,
+                       .bytes = record->bytes(),
+                       .entries = header.entries,
+                       .metadata_bytes = header.metadata_bytes});
+    if (header.kind == RecordKind::release) break;  // nothing valid follows it
+    offset += record->bytes();
+  }
+  return records;
+}
+
 std::vector<std::byte> encode_release(const CommitRecord& record) {
   RecordHeader header;
   header.kind = RecordKind::release;

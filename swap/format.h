@@ -87,6 +87,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/swap_journal.h"
 #include "headrace/swap_store.h"
 #include "swap/stripe_map.h"
 
@@ -137,6 +138,8 @@ std::vector<std::byte> encode_paths_state(const PathsState& state);  // for path
 std::uint64_t paths_state_offset(const PathsState& state);
 std::vector<std::byte> encode_commit(const CommitRecord& record);
 std::vector<std::byte> encode_release(const CommitRecord& record);
+// The records of a journal from its start to the first one that does not check, or to a release.
+std::vector<SwapJournalRecord> list_records(std::span<const std::byte> file);
 Bytes journal_header_bytes();
 Bytes commit_record_bytes(std::size_t entries, Bytes metadata_bytes);
 

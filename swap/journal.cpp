@@ -73,7 +73,10 @@ Journal Journal::open(const std::string& directory, const JournalIdentity& ident
   journal.state_ = contents.state;
   journal.append_offset_ = contents.append_offset;
   journal.newest_offset_ = contents.newest_offset;
-  if (contents.torn_bytes > 0) journal.restore_tail(contents.history);
+  if (contents.torn_bytes > 0)
+    journal.restore_tail(contents.history);
+  else  // a process killed before its last flush leaves a record that is read, and not yet durable
+    sync_file(journal.fd_.get(), journal.path_);
   return journal;
 }
 

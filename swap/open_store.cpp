@@ -96,7 +96,7 @@ void tell_what_was_found(const Survey& survey) {
   for (const SurveyedPath& path : survey.paths) {
     if (path.state != SwapPath::State::good)
       log_warning(
-          fmt::format("the swap path {} cannot be used: {} The run goes on by parity; `headrace inspect "
+          fmt::format("the swap path {} cannot be used: {}. The run goes on by parity; `headrace inspect "
                       "--repair` with all "
                       "swap paths brings it back.",
                       path.directory, path.problem));

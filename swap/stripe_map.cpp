@@ -36,7 +36,10 @@ std::vector<std::uint32_t> place_blocks(const std::vector<SwapBlock>& blocks, co
   for (const SwapBlock& block : blocks) {
     const auto bytes = static_cast<double>(std::max<Bytes>(block.bytes, 1));
     for (std::size_t path = 0; path < owed.size(); ++path) owed[path] += weights[path] * bytes;
-    const auto most = std::max_element(owed.begin(), owed.end());
+    const double rounding = bytes * 1e-9;  // equal debts are equal, whatever the sums before them
+    const double largest = *std::max_element(owed.begin(), owed.end());
+    const auto most =
+        std::find_if(owed.begin(), owed.end(), [&](double debt) { return debt >= largest - rounding; });
     *most -= bytes;
     first_paths.push_back(static_cast<std::uint32_t>(most - owed.begin()));
   }

@@ -28,6 +28,12 @@ struct Folder {
   State state = State::missing;
 };
 
+// A sentence that another goes on.
+std::string as_clause(std::string text) {
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
 Folder look_at(const std::string& directory) {
   Folder folder{directory, {}, {}, {}};
   try {
@@ -35,8 +41,10 @@ Folder look_at(const std::string& directory) {
     folder.state = State::good;
   } catch (const Error& error) {
     folder.error = std::current_exception();
-    folder.problem = error.what();
-    folder.state = holds_description(directory) ? State::damaged : State::missing;
+    const bool is_there = holds_description(directory);
+    folder.problem =
+        is_there ? as_clause(error.what()) : fmt::format("there is no swap store in {}", directory);
+    folder.state = is_there ? State::damaged : State::missing;
   }
   return folder;
 }
@@ -177,9 +185,14 @@ void find_old_journals(Survey& survey) {
     if (survey.lost_count() == 1 && errors[p]) std::rethrow_exception(errors[p]);
     problems.push_back(survey.paths[p].problem);
   }
-  throw CorruptData(fmt::format(
+  const bool all_missing = std::all_of(
+      survey.paths.begin(), survey.paths.end(),
+      [](const SurveyedPath& path) { return path.state == State::good || path.state == State::missing; });
+  const std::string text = fmt::format(
       "the swap store cannot be opened without {} of its {} paths, its parity makes up for {}: {}",
-      problems.size(), survey.paths.size(), survey.description.shape.parity, fmt::join(problems, "; ")));
+      problems.size(), survey.paths.size(), survey.description.shape.parity, fmt::join(problems, "; "));
+  if (all_missing) throw UsageError(text);
+  throw CorruptData(text);
 }
 
 }  // namespace
@@ -225,7 +238,7 @@ Survey survey_store(const std::vector<std::string>& directories, Access access) 
       read_files(survey.paths[p], p, survey);
     } catch (const Error& error) {
       errors[p] = std::current_exception();
-      mark(survey.paths[p], State::damaged, error.what());
+      mark(survey.paths[p], State::damaged, as_clause(error.what()));
     }
   }
   find_stale_paths(survey);

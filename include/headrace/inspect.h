@@ -1,15 +1,17 @@
-// What a swap path holds: who wrote it, which steps, whether every byte is good, and the state hash of DESIGN
-// section 9. Opens everything read-only and takes no lock, so a running job is not disturbed (its state may
-// move while it is read).
+// What a swap path holds: who wrote it, which steps, where the blocks lie, what the journals say, whether
+// every byte is good, and the state hash of DESIGN section 9. Opens every store once, read-only, and takes no
+// lock, so a running job is not disturbed (its state may move while it is read).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "headrace/bytes.h"
 #include "headrace/io_engine.h"
+#include "headrace/swap_journal.h"
 #include "headrace/swap_store.h"
 
 namespace headrace {
@@ -17,13 +19,28 @@ namespace headrace {
 struct InspectOptions {
   bool verify = false;  // read every committed extent and check its CRC
   bool hash = false;    // compute the state hash (reads, and so checks, the step it is of)
+  bool blocks = false;  // list each block
+};
+
+struct InspectedPath {
+  SwapPath facts;
+  std::optional<SwapJournal> journal;  // where there is one that can be read
+};
+
+// One block at the newest committed step.
+struct InspectedBlock {
+  enum class State : std::uint8_t { never_written, unchecked, good, damaged };
+  std::string name;
+  Bytes bytes = 0;
+  State state = State::unchecked;
+  std::vector<SwapStore::Extent> extents;  // of its pieces, data before parity
 };
 
 // One rank's store.
 struct InspectedRank {
-  std::string directory;        // of all its paths, "/a/rank-00000, /b/rank-00000"
-  std::uint32_t parity = 0;     // paths that it can do without
-  std::vector<SwapPath> paths;  // its folders, and what is wrong with them
+  std::string directory;             // of all its paths, "/a/rank-00000, /b/rank-00000"
+  std::vector<InspectedPath> paths;  // its folders
+  std::uint32_t parity = 0;          // paths that it can do without
   std::uint32_t rank = 0, world_size = 0;
   int stage = 0;
   std::string dtype;
@@ -33,9 +50,11 @@ struct InspectedRank {
   std::vector<std::uint64_t> steps;                              // committed and whole, oldest first
   std::uint64_t units = 0, parameters = 0, parameter_numel = 0;  // of the whole model
   std::uint64_t blocks = 0;
-  Bytes blocks_bytes = 0, extents_bytes = 0;  // one generation without padding; the file
-  std::string layout_identity;                // CRC32C and length of the layout text
-  Bytes checked_bytes = 0;                    // read, with the right CRC
+  Bytes blocks_bytes = 0, extents_bytes = 0;           // one generation without padding; the files
+  std::map<std::uint64_t, std::uint64_t> generations;  // how many blocks have which, at the newest step
+  std::vector<InspectedBlock> block_list;              // where asked for
+  std::string layout_identity;                         // CRC32C and length of the layout text
+  Bytes checked_bytes = 0;                             // read, with the right CRC
 };
 
 struct InspectReport {
@@ -46,17 +65,17 @@ struct InspectReport {
   double loss_scale = 0;
   std::optional<std::uint64_t> state_hash;
   std::vector<std::string> notes;
-  std::vector<std::string> problems;  // damage, missing ranks, disagreement
+  std::vector<std::string> problems;  // damage, missing ranks, disagreement, a hash that cannot be had
   bool good() const { return problems.empty(); }
 };
 
 // `paths` are the swap paths of a run (folders rank-00000, rank-00001, ... inside) or the folders of one
-// rank; of one alone the others are found by what it says of them. Throws UsageError when it is neither;
-// damage is reported in `problems`.
+// rank; of one alone the others are found by what it says of them. Throws UsageError when there is no store,
+// or a path cannot be read; damage is reported in `problems`.
 InspectReport inspect_swap_path(const std::vector<std::string>& paths, const InspectOptions& options,
                                 IoEngine& engine);
 
-// The stores in the swap paths: the folders of each rank.
+// The stores in the swap paths: the folders of each rank, in the order of the ranks.
 std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::string>& paths);
 
 std::string to_text(const InspectReport& report);

@@ -30,8 +30,9 @@ struct PlanRequest {
 };
 
 struct MemoryPlan {
-  TagBytes device, host, nvme;              // of the rank that needs most
-  std::vector<Bytes> nvme_path_bytes{};  // of each swap path, parity included, of the rank that needs most there
+  TagBytes device, host, nvme;  // of the rank that needs most
+  std::vector<Bytes>
+      nvme_path_bytes{};  // of each swap path, parity included, of the rank that needs most there
   Bytes device_limit = 0, host_limit = 0, machine_limit = 0;
   int world_size = 1, stage = 0;
   bool device_is_host = true;

@@ -37,10 +37,7 @@ class AsyncIo:
         self.process = subprocess.Popen([python, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.versions = self.answer()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self):
         self.process.stdin.close()
         self.process.wait()
 

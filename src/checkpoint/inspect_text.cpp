@@ -1,31 +1,13 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
 #include "headrace/inspect.h"
+#include "src/checkpoint/inspect_names.h"
+#include "src/checkpoint/text_table.h"
 
 namespace headrace {
 namespace {
-
-using nlohmann::ordered_json;
-
-std::string_view name_of(SwapOwner::State state) {
-  switch (state) {
-    case SwapOwner::State::none:
-      return "none";
-    case SwapOwner::State::alive:
-      return "alive";
-    case SwapOwner::State::dead:
-      return "dead";
-    case SwapOwner::State::unknown:
-      return "unknown";
-  }
-  return "";
-}
-
-std::string_view name_of(Durability durability) {
-  return durability == Durability::step ? "step" : "none";
-}
 
 std::string owner_text(const SwapOwner& owner) {
   switch (owner.state) {
@@ -41,14 +23,89 @@ std::string owner_text(const SwapOwner& owner) {
   return "";
 }
 
-std::string hash_text(std::uint64_t hash) {
-  return fmt::format("{:016x}", hash);
+// "3 (1 block), 4 (12 blocks)": the newest first, the rest summed up.
+std::string generations_text(const InspectedRank& rank) {
+  constexpr std::size_t shown = 4;
+  std::vector<std::string> parts;
+  std::uint64_t older = 0;
+  for (auto entry = rank.generations.rbegin(); entry != rank.generations.rend(); ++entry) {
+    const auto [generation, blocks] = *entry;
+    if (parts.size() < shown)
+      parts.push_back(generation == 0
+                          ? fmt::format("never written ({})", blocks)
+                          : fmt::format("{} ({} block{})", generation, blocks, blocks == 1 ? "" : "s"));
+    else
+      older += blocks;
+  }
+  if (older > 0) parts.push_back(fmt::format("older ones ({})", older));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string count_text(std::size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// One line a path: its journals hold the same, unless one was lost or is being written.
+std::string paths_text(const InspectedRank& rank) {
+  TextTable table({"path", "state", "extents", "owner", "commits", "sequence", "journal", "torn", "released"},
+                  {false, false, true, false, true, true, true, true, false});
+  for (const InspectedPath& path : rank.paths) {
+    std::vector<std::string> row = {
+        path.facts.directory, std::string(name_of(path.facts.state)), format_bytes(path.facts.extents_bytes),
+        path.facts.owner.pid == 0
+            ? "none"
+            : fmt::format("{} {}", path.facts.owner.pid, name_of(path.facts.owner.state))};
+    if (path.journal) {
+      const SwapJournal& journal = *path.journal;
+      const auto commits = std::count_if(
+          journal.records.begin(), journal.records.end(),
+          [](const SwapJournalRecord& record) { return record.kind == SwapJournalRecord::Kind::commit; });
+      row.push_back(fmt::to_string(commits));
+      row.push_back(journal.records.empty() ? "-" : fmt::to_string(journal.records.back().sequence));
+      row.push_back(
+          fmt::format("{} of {}", format_bytes(journal.file_bytes), format_bytes(journal.disk_bytes)));
+      row.push_back(journal.torn_bytes == 0 ? "none" : format_bytes(journal.torn_bytes));
+      row.push_back(journal.released() ? "yes" : "no");
+    } else {
+      row.insert(row.end(), {"-", "-", "-", "-", "-"});
+    }
+    table.add(std::move(row));
+  }
+  return table.text(2);
+}
+
+std::string records_text(const SwapJournal& journal) {
+  TextTable table({"record", "sequence", "step", "offset", "bytes", "entries", "metadata"},
+                  {false, true, true, true, true, true, true});
+  for (const SwapJournalRecord& record : journal.records)
+    table.add({std::string(name_of(record.kind)), fmt::to_string(record.sequence),
+               fmt::to_string(record.step), fmt::to_string(record.offset), fmt::to_string(record.bytes),
+               fmt::to_string(record.entries), fmt::to_string(record.metadata_bytes)});
+  return fmt::format("  {}\n{}", journal.path, table.text(2));
+}
+
+std::string blocks_text(const InspectedRank& rank) {
+  TextTable table({"block", "bytes", "state", "generation", "crc32c", "path", "offset", "length"},
+                  {false, true, false, true, true, false, true, true});
+  for (const InspectedBlock& block : rank.block_list) {
+    const std::string state(name_of(block.state));
+    if (block.extents.empty())
+      table.add({block.name, fmt::to_string(block.bytes), state, "-", "-", "-", "-", "-"});
+    for (std::size_t piece = 0; piece < block.extents.size(); ++piece) {
+      const SwapStore::Extent& extent = block.extents[piece];
+      table.add({piece == 0 ? block.name : "", piece == 0 ? fmt::to_string(block.bytes) : "",
+                 piece == 0 ? state : "", fmt::to_string(extent.generation),
+                 fmt::format("{:08x}", extent.crc32c), extent.path, fmt::to_string(extent.offset),
+                 fmt::to_string(extent.length)});
+    }
+  }
+  return table.text(2);
 }
 
 std::string rank_text(const InspectedRank& rank) {
   std::string text = fmt::format("rank {} of {}: {}\n", rank.rank, rank.world_size, rank.directory);
   const auto line = [&](std::string_view name, const std::string& value) {
-    text += fmt::format("  {:<10} {}\n", name, value);
+    text += fmt::format("  {:<12}{}\n", name, value);
   };
   line("owner", owner_text(rank.owner));
   if (rank.paths.size() > 1)
@@ -56,63 +113,23 @@ std::string rank_text(const InspectedRank& rank) {
   line("steps", rank.steps.empty() ? "none committed" : fmt::format("{}", fmt::join(rank.steps, ", ")));
   line("run", fmt::format("stage {}, {}, optimizer states {}", rank.stage, rank.dtype,
                           rank.optimizer_sharded ? "sharded" : "replicated"));
-  line("model", fmt::format("{} units, {} parameters, {} elements", rank.units, rank.parameters,
-                            rank.parameter_numel));
+  line("model",
+       fmt::format("{}, {}, {}", count_text(rank.units, "unit"), count_text(rank.parameters, "parameter"),
+                   count_text(rank.parameter_numel, "element")));
   line("blocks",
        fmt::format("{}, {}; {} on disk, durability {}", rank.blocks, format_bytes(rank.blocks_bytes),
                    format_bytes(rank.extents_bytes), name_of(rank.durability)));
+  if (!rank.generations.empty()) line("generations", generations_text(rank));
   line("layout", rank.layout_identity);
   if (rank.checked_bytes > 0) line("checked", format_bytes(rank.checked_bytes));
-  return text;
-}
-
-std::string_view name_of(SwapPath::State state) {
-  switch (state) {
-    case SwapPath::State::good:
-      return "good";
-    case SwapPath::State::missing:
-      return "missing";
-    case SwapPath::State::damaged:
-      return "damaged";
-    case SwapPath::State::stale:
-      return "stale";
-    case SwapPath::State::foreign:
-      return "foreign";
-  }
-  return "";
-}
-
-ordered_json paths_json(const std::vector<SwapPath>& paths) {
-  ordered_json list = ordered_json::array();
-  for (const SwapPath& path : paths)
-    list.push_back({{"directory", path.directory},
-                    {"state", name_of(path.state)},
-                    {"problem", path.problem},
-                    {"extents_bytes", path.extents_bytes}});
-  return list;
-}
-
-ordered_json rank_json(const InspectedRank& rank) {
-  return {
-      {"directory", rank.directory},
-      {"rank", rank.rank},
-      {"world_size", rank.world_size},
-      {"stage", rank.stage},
-      {"dtype", rank.dtype},
-      {"optimizer_sharded", rank.optimizer_sharded},
-      {"durability", name_of(rank.durability)},
-      {"parity", rank.parity},
-      {"paths", paths_json(rank.paths)},
-      {"owner", {{"state", name_of(rank.owner.state)}, {"pid", rank.owner.pid}, {"host", rank.owner.host}}},
-      {"steps", rank.steps},
-      {"units", rank.units},
-      {"parameters", rank.parameters},
-      {"parameter_numel", rank.parameter_numel},
-      {"blocks", rank.blocks},
-      {"blocks_bytes", rank.blocks_bytes},
-      {"extents_bytes", rank.extents_bytes},
-      {"layout", rank.layout_identity},
-      {"checked_bytes", rank.checked_bytes}};
+  text += '\n' + paths_text(rank);
+  const auto with_journal = std::find_if(rank.paths.begin(), rank.paths.end(), [](const InspectedPath& path) {
+    return path.journal && path.facts.state == SwapPath::State::good;
+  });
+  if (with_journal != rank.paths.end() && !with_journal->journal->records.empty())
+    text += '\n' + records_text(*with_journal->journal);
+  if (!rank.block_list.empty()) text += '\n' + blocks_text(rank);
+  return text + '\n';
 }
 
 }  // namespace
@@ -123,26 +140,10 @@ std::string to_text(const InspectReport& report) {
   if (report.step)
     text += fmt::format("step {}: {} optimizer steps applied, data position {}, loss scale {}\n",
                         *report.step, report.steps_applied, report.data_position, report.loss_scale);
-  if (report.state_hash) text += fmt::format("state hash {}\n", hash_text(*report.state_hash));
+  if (report.state_hash) text += fmt::format("state hash {:016x}\n", *report.state_hash);
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", note);
   for (const std::string& problem : report.problems) text += fmt::format("problem: {}\n", problem);
   return text;
-}
-
-std::string to_json(const InspectReport& report) {
-  ordered_json object = {{"path", report.path}, {"good", report.good()}};
-  object["step"] = report.step ? ordered_json(*report.step) : ordered_json();
-  if (report.step) {
-    object["steps_applied"] = report.steps_applied;
-    object["data_position"] = report.data_position;
-    object["loss_scale"] = report.loss_scale;
-  }
-  object["state_hash"] = report.state_hash ? ordered_json(hash_text(*report.state_hash)) : ordered_json();
-  object["ranks"] = ordered_json::array();
-  for (const InspectedRank& rank : report.ranks) object["ranks"].push_back(rank_json(rank));
-  object["notes"] = report.notes;
-  object["problems"] = report.problems;
-  return object.dump(2, ' ', false, ordered_json::error_handler_t::replace);  // a path may be any bytes
 }
 
 }  // namespace headrace

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "headrace/cpu_pool.h"
+#include "headrace/topology.h"
 
 namespace headrace::cli {
 namespace {
@@ -24,7 +25,7 @@ Json machine_of(const NvmeReport& report) {
                      {"direct", path.direct},
                      {"file_bytes", path.file_bytes},
                      {"prepare_seconds", path.prepare_seconds}});
-  return {{"cpu", cpu_name()},
+  return {{"cpu", cpu_model()},
           {"cpus", available_cpus()},
           {"io", report.engine},
           {"registered_buffers", report.registered_buffers},

@@ -43,15 +43,6 @@ std::string row(const Columns& columns, std::string_view name, std::string_view 
 
 }  // namespace
 
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name"))
-      if (const std::size_t colon = line.find(": "); colon != std::string::npos)
-        return line.substr(colon + 2);
-  return "unknown";
-}
-
 Json json_or_null(const std::optional<double>& value) {
   return value ? Json(*value) : Json();
 }

@@ -17,7 +17,6 @@ struct BenchMachine {
 };
 BenchMachine bench_machine(const DeviceInfo& device, int ranks);
 
-std::string cpu_name();
 std::string time_text(double seconds);  // "4.10 us"
 nlohmann::ordered_json json_or_null(const std::optional<double>& value);
 std::string or_dash(const std::optional<double>& value, int decimals);

@@ -26,6 +26,9 @@ void check_paths(const InspectFlags& flags) {
     if (path.empty()) throw UsageError("PATH: the value is empty. Give the --swap-path of a run.");
     std::error_code error;
     any = any || std::filesystem::exists(path, error);
+    if (error)
+      throw UsageError(fmt::format("{} cannot be looked at: {}. Inspect it as the user who runs the job.",
+                                   path, error.message()));
   }
   if (!any)  // one that is missing among others may be what is repaired
     throw UsageError(
@@ -93,6 +96,8 @@ void add_inspect(CLI::App& program, int& status) {
       ->type_name("...");
   command->add_flag("--verify", flags->options.verify, "read every committed byte and check it");
   command->add_flag("--hash", flags->options.hash, "compute the state hash, as `train` prints it");
+  command->add_flag("--blocks", flags->options.blocks,
+                    "list each block: where it lies, generation, checksum");
   command->add_flag("--repair", flags->repair,
                     "rebuild by parity what is missing or damaged, and check every committed byte");
   command->add_flag("--json", flags->json, "print one JSON object");

@@ -13,6 +13,7 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
 
 // UsageError when `stored` and `current` would not read the same samples: the data position of one means
 // nothing to the other. Returns one sentence on what else differs, empty when nothing does.
-std::string compare_runs(const std::string& stored, const std::string& current, const std::string& swap_paths);
+std::string compare_runs(const std::string& stored, const std::string& current,
+                         const std::string& swap_paths);
 
 }  // namespace headrace

@@ -2,7 +2,8 @@
 import pathlib
 import re
 
-CASES = ["A1", "A2", "A3", "A4", "A5", "A7", "A8", "A9", "A11", "A12", "A13", "A15", "A16", "A17", "A20", "A22", "M1", "M2", "M3"]
+CASES = ["A1", "A2", "A3", "A4", "A5", "A7", "A8", "A9", "A11", "A12", "A13", "A15", "A16", "A17", "A20", "A22", "M1", "M2", "M3",
+         "T4", "T5", "P1", "P5"]
 GOOGLE_TEST = re.compile(r"\b(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
 PYTHON_TEST = re.compile(r"^    def (test_\w+)\(", re.MULTILINE)
 

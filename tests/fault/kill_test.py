@@ -23,6 +23,9 @@ class Kill(job_test.JobTest):
     def test_of_one_rank_leaves_the_last_commit(self):
         self.kills_leave_the_last_commit(ranks=1, moments=8)
 
+    def test_with_parity_over_three_paths_leaves_the_last_commit(self):
+        self.kills_leave_the_last_commit(ranks=1, moments=4, steps=8, paths=3, parity=1)
+
     def test_of_ranks_at_different_times_leaves_the_last_step_committed_on_all(self):
         self.kills_leave_the_last_commit(ranks=3, moments=3, steps=7)
 

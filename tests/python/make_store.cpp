@@ -1,9 +1,10 @@
 // Makes a swap path as the engine would, for read_store_test.py, and prints the hash that inspect finds in
-// it. Usage: make_store FOLDER WORLD-SIZE STAGE BLOCK-NUMEL
+// it. Usage: make_store FOLDER WORLD-SIZE STAGE BLOCK-NUMEL PATHS PARITY
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "headrace/errors.h"
 #include "headrace/inspect.h"
@@ -13,13 +14,24 @@ using namespace headrace;
 
 namespace {
 
-void make(const std::string& folder, std::uint32_t world_size, int stage, std::uint64_t block_numel,
-          IoEngine& engine) {
-  for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-    testing::EngineStore store(fmt::format("{}/rank-{:05}", folder, rank), rank, world_size, stage,
-                               block_numel, engine);
+struct Wanted {
+  std::vector<std::string> swap_paths;
+  std::uint32_t parity = 0, world_size = 1;
+  int stage = 0;
+  std::uint64_t block_numel = 0;
+};
+
+void make(const Wanted& wanted, IoEngine& engine) {
+  for (std::uint32_t rank = 0; rank < wanted.world_size; ++rank) {
+    std::vector<std::string> directories;
+    for (const std::string& path : wanted.swap_paths) {
+      std::filesystem::create_directories(path);
+      directories.push_back(fmt::format("{}/rank-{:05}", path, rank));
+    }
+    testing::EngineStore store(directories, rank, wanted.world_size, wanted.stage, wanted.block_numel, engine,
+                               Durability::step, wanted.parity);
     store.commit(6);
-    if (rank + 1 == world_size && world_size > 1) continue;  // the last rank is one step behind
+    if (rank + 1 == wanted.world_size && wanted.world_size > 1) continue;  // the last rank is one step behind
     store.release();
     store.commit(7);
   }
@@ -28,12 +40,20 @@ void make(const std::string& folder, std::uint32_t world_size, int stage, std::u
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc != 7) return 2;
   try {
+    Wanted wanted{.swap_paths = {},
+                  .parity = static_cast<std::uint32_t>(std::atoi(argv[6])),
+                  .world_size = static_cast<std::uint32_t>(std::atoi(argv[2])),
+                  .stage = std::atoi(argv[3]),
+                  .block_numel = static_cast<std::uint64_t>(std::atoll(argv[4]))};
+    const int paths = std::atoi(argv[5]);
+    for (int p = 0; p < paths; ++p)
+      wanted.swap_paths.push_back(paths == 1 ? argv[1] : fmt::format("{}/p{}", argv[1], p));
     const auto engine = make_thread_engine({});
-    make(argv[1], static_cast<std::uint32_t>(std::atoi(argv[2])), std::atoi(argv[3]),
-         static_cast<std::uint64_t>(std::atoll(argv[4])), *engine);
-    const InspectReport report = inspect_swap_path({argv[1]}, {.verify = true, .hash = true}, *engine);
+    make(wanted, *engine);
+    const InspectReport report =
+        inspect_swap_path(wanted.swap_paths, {.verify = true, .hash = true}, *engine);
     if (!report.state_hash) throw Error(to_text(report));
     std::printf("%016lx step %lu\n", *report.state_hash, *report.step);
   } catch (const Error& error) {

@@ -4,9 +4,9 @@
 Independent of the C++ code: written from the format's description in swap/format.h and of the hash in
 include/headrace/state_hash.h, with the standard library alone. numpy, where present, only makes it faster.
 
-    read_store.py SWAP-PATH [--step N] [--pure] [--skip-crc]
+    read_store.py SWAP-PATH... [--step N] [--pure] [--skip-crc]
 
-SWAP-PATH holds folders rank-00000, rank-00001, ..., or is one of them.
+Each SWAP-PATH holds folders rank-00000, rank-00001, ..., or is one of them.
 """
 
 import argparse
@@ -149,65 +149,198 @@ def _record_at(journal, offset):
     return kind, sequence, step, entries, metadata_bytes, body, offset + 40 + body_bytes
 
 
-def read_journal(path, store_id, blocks):
-    """The commits whose extents are reserved, oldest first."""
-    journal = path.read_bytes()
-    if len(journal) < 32:
-        raise Damaged(f"{path} is cut short")
-    magic, version, block_count, journal_id, _, crc = struct.unpack_from("<8sIIQII", journal)
-    if magic != b"HRJOURNL" or crc != crc32c(journal[:28]):
-        raise Damaged(f"{path}: the header does not check")
-    if version != 1 or block_count != blocks or journal_id != store_id:
-        raise Damaged(f"{path} belongs to another store or version")
-    offset, commits, released = 32, [], False
-    while (record := _record_at(journal, offset)) is not None:
-        kind, sequence, step, entries, metadata_bytes, body, offset = record
-        if kind == 2:
-            released = True
-            break
-        if entries != blocks or (commits and sequence != commits[-1].sequence + 1):
-            raise Damaged(f"{path}: commit {sequence} is out of order")
-        table = [struct.unpack_from("<QQII", body, 24 * i)[:3] for i in range(entries)]
-        metadata = body[24 * entries : 24 * entries + metadata_bytes].decode()
-        commits = commits[-1:] + [Commit(sequence, step, table, metadata)]
-    for later in range((offset + 8) // 8 * 8, len(journal) - 39, 8):
-        record = _record_at(journal, later) if journal[later : later + 4] == b"HRRC" else None
-        if record is not None and (record[0] == 1 or record[1] > (commits[-1].sequence if commits else 0)):
-            raise Damaged(f"{path} is damaged at offset {offset}, before its end")
-    return commits[-1:] if released or offset < len(journal) else commits
+class Journal:
+    """Of one path: `commits` whose extents are reserved, oldest first, and which paths it calls lost since which epoch."""
+
+    def __init__(self, path, store_id, entries, number):
+        journal = path.read_bytes()
+        if len(journal) < 1536:
+            raise Damaged(f"{path} is cut short")
+        magic, version, entry_count, journal_id, journal_path, crc = struct.unpack_from("<8sIIQII", journal)
+        if magic != b"HRJOURNL" or crc != crc32c(journal[:28]):
+            raise Damaged(f"{path}: the header does not check")
+        if (version, entry_count, journal_id, journal_path) != (2, entries, store_id, number):
+            raise Damaged(f"{path} belongs to another store, path or version")
+        states = []
+        for offset in (512, 1024):
+            epoch, lost, _, crc = struct.unpack_from("<QQII", journal, offset)
+            if epoch > 0 and offset == 512 + 512 * (epoch % 2) and crc == crc32c(journal[offset : offset + 20]):
+                states.append((epoch, lost))
+        if not states:
+            raise Damaged(f"{path}: no state of the paths checks")
+        self.epoch, self.lost = max(states)
+        self.commits, self.released = self._read_records(path, journal, entries)
+
+    @staticmethod
+    def _read_records(path, journal, entries_of_table):
+        offset, commits, released = 1536, [], False
+        while (record := _record_at(journal, offset)) is not None:
+            kind, sequence, step, entries, metadata_bytes, body, offset = record
+            if kind == 2:
+                released = True
+                break
+            if entries != entries_of_table or (commits and sequence != commits[-1].sequence + 1):
+                raise Damaged(f"{path}: commit {sequence} is out of order")
+            table = [struct.unpack_from("<QQII", body, 24 * i) for i in range(entries)]
+            metadata = body[24 * entries : 24 * entries + metadata_bytes].decode()
+            commits = commits[-1:] + [Commit(sequence, step, table, metadata)]
+        for later in range((offset + 8) // 8 * 8, len(journal) - 39, 8):
+            record = _record_at(journal, later) if journal[later : later + 4] == b"HRRC" else None
+            if record is not None and (record[0] == 1 or record[1] > (commits[-1].sequence if commits else 0)):
+                raise Damaged(f"{path} is damaged at offset {offset}, before its end")
+        released = released or offset < len(journal)
+        return (commits[-1:] if released else commits), released
+
+
+def agreed_commits(journals):
+    """What the journals of the paths that are not lost agree on."""
+    with_commits = [journal for journal in journals if journal.commits]
+    if not with_commits:
+        return []
+    leader = max(with_commits, key=lambda journal: journal.commits[-1].sequence)
+    newest = leader.commits[-1].sequence
+    released = any(journal.released and journal.commits[-1].sequence == newest for journal in with_commits)
+    return leader.commits[-1:] if released else leader.commits
+
+
+# ---- parity ------------------------------------------------------------------------------------------------------------
+
+
+def _field_tables():
+    powers, logarithms, value = [0] * 512, [0] * 256, 1
+    for i in range(255):
+        powers[i] = powers[i + 255] = value
+        logarithms[value] = i
+        value = (value << 1) ^ (0x11D if value & 0x80 else 0)
+    return powers, logarithms
+
+
+POWERS, LOGARITHMS = _field_tables()
+
+
+def multiply(a, b):
+    return POWERS[LOGARITHMS[a] + LOGARITHMS[b]] if a and b else 0
+
+
+def inverse(a):
+    return POWERS[255 - LOGARITHMS[a]]
+
+
+def scaled(factor, data):
+    return data.translate(bytes(multiply(factor, value) for value in range(256)))
+
+
+def add(a, b):
+    return (int.from_bytes(a, "little") ^ int.from_bytes(b, "little")).to_bytes(len(a), "little")
+
+
+def rebuild_data(pieces, data_pieces):
+    """All data pieces from any `data_pieces` of {number: bytes}: Gauss-Jordan on rows (coefficients, bytes)."""
+    rows = []
+    for number, data in list(pieces.items())[:data_pieces]:
+        if number < data_pieces:
+            rows.append(([int(i == number) for i in range(data_pieces)], data))
+        else:
+            rows.append(([inverse(number ^ i) for i in range(data_pieces)], data))
+    for column in range(data_pieces):
+        pivot = next(i for i in range(column, data_pieces) if rows[i][0][column])
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        factor = inverse(rows[column][0][column])
+        rows[column] = ([multiply(factor, c) for c in rows[column][0]], scaled(factor, rows[column][1]))
+        for i in range(data_pieces):
+            factor = rows[i][0][column]
+            if i != column and factor:
+                coefficients = [a ^ multiply(factor, b) for a, b in zip(rows[i][0], rows[column][0])]
+                rows[i] = (coefficients, add(rows[i][1], scaled(factor, rows[column][1])))
+    return [data for _, data in rows]
+
+
+# ---- a store -----------------------------------------------------------------------------------------------------------
+
+
+def read_description(folder):
+    text = (folder / "store.json").read_bytes()
+    description = json.loads(text)
+    if description["format"] != 2:
+        raise Damaged(f"{folder} has format {description['format']}")
+    if text[:11] != b'{"crc32c":"' or int(text[11:19], 16) != crc32c(text[:11] + b"0" * 8 + text[19:]):
+        raise Damaged(f"{folder}/store.json does not check")
+    return description
 
 
 class Store:
-    def __init__(self, folder):
-        text = (folder / "store.json").read_bytes()
-        description = json.loads(text)
-        if description["format"] != 1:
-            raise Damaged(f"{folder} has format {description['format']}")
-        if text[:11] != b'{"crc32c":"' or int(text[11:19], 16) != crc32c(text[:11] + b"0" * 8 + text[19:]):
-            raise Damaged(f"{folder}/store.json does not check")
-        self.folder = folder
+    """One rank's, from the folders of it that are there."""
+
+    def __init__(self, folders):
+        self.folders, problems, description = {}, [], None
+        for folder in folders:
+            try:
+                description = read_description(folder)
+                self.folders[description["path"]] = folder
+            except (OSError, Damaged) as problem:
+                problems.append(problem)
+        if description is None:
+            raise problems[0]
+        self.paths, self.parity = len(description["paths"]), description["parity"]
+        self.alignment = description["extent_alignment"]
         self.blocks = description["blocks"]
         self.layout = json.loads(description["layout"])
+        self.pieces = self.paths if self.parity else 1
         self.commits = []
         if description["durability"] == "step":
-            self.commits = read_journal(folder / "journal.bin", int(description["store_id"], 16), len(self.blocks))
+            self._read_journals(int(description["store_id"], 16), problems)
+        if len(self.folders) < self.paths - self.parity:
+            raise Damaged(f"{self.paths - len(self.folders)} of {self.paths} paths are missing: {problems}")
+
+    def _read_journals(self, store_id, problems):
+        journals = {}
+        for number, folder in list(self.folders.items()):
+            try:
+                journals[number] = Journal(folder / "journal.bin", store_id, len(self.blocks) * self.pieces, number)
+            except (OSError, Damaged) as problem:
+                problems.append(problem)
+                del self.folders[number]
+        lost = max((journal.epoch, journal.lost) for journal in journals.values())[1] if journals else 0
+        for number in [number for number in journals if lost >> number & 1]:
+            problems.append(f"{self.folders[number]} is stale")
+            del journals[number], self.folders[number]
+        self.commits = agreed_commits(list(journals.values()))
 
     def commit(self, step):
         return next(commit for commit in self.commits if commit.step == step)
 
+    def read_block(self, block, entries, check_crc):
+        data_pieces = self.pieces - self.parity if self.parity else 1
+        step = self.alignment * data_pieces
+        piece_bytes = (block["bytes"] + step - 1) // step * step // data_pieces
+        checked = piece_bytes if self.parity else block["bytes"]
+        good, wrong = {}, []
+        for number, (offset, _, crc, path) in enumerate(entries):
+            if all(i in good for i in range(data_pieces)):
+                break
+            if path not in self.folders:
+                continue
+            with open(self.folders[path] / "extents.bin", "rb") as extents:
+                extents.seek(offset)
+                data = extents.read(checked)
+            if len(data) != checked or (check_crc and crc32c(data) != crc):
+                wrong.append(f"{self.folders[path]}/extents.bin at offset {offset}")
+            else:
+                good[number] = data
+        if len(good) < data_pieces:
+            raise Damaged(f"block {block['name']} of {', '.join(wrong)} does not check")
+        if not self.parity:
+            return good[0]
+        return b"".join(rebuild_data(good, data_pieces))[: block["bytes"]]
+
     def read_blocks(self, step, check_crc):
         """(layout entry, bytes) of each block of a step."""
-        with open(self.folder / "extents.bin", "rb") as extents:
-            for block, entry, (offset, generation, crc) in zip(
-                self.blocks, self.layout["blocks"], self.commit(step).table
-            ):
-                if generation == 0:
-                    raise Damaged(f"block {block['name']} was never written")
-                extents.seek(offset)
-                data = extents.read(block["bytes"])
-                if len(data) != block["bytes"] or (check_crc and crc32c(data) != crc):
-                    raise Damaged(f"block {block['name']} of {extents.name} at offset {offset} does not check")
-                yield entry, data
+        table = self.commit(step).table
+        for i, (block, entry) in enumerate(zip(self.blocks, self.layout["blocks"])):
+            entries = table[i * self.pieces : (i + 1) * self.pieces]
+            if entries[0][1] == 0:
+                raise Damaged(f"block {block['name']} was never written")
+            yield entry, self.read_block(block, entries, check_crc)
 
 
 def sum_of_store(store, step, hash_values, check_crc):
@@ -232,17 +365,21 @@ def sum_of_store(store, step, hash_values, check_crc):
     return total & MASK, elements
 
 
-def state_hash(path, step=None, pure=False, check_crc=True):
-    """(step, hash) of a swap path: the newest step that every rank has, unless one is given."""
-    path = Path(path)
-    if (path / "store.json").exists():
-        folders = [path]
-    else:
-        names = [p for p in path.iterdir() if re.fullmatch(r"rank-\d+", p.name) and (p / "store.json").exists()]
-        folders = sorted(names, key=lambda p: int(p.name[5:]))
-    if not folders:
-        raise Damaged(f"there is no swap store in {path}")
-    stores = [Store(folder) for folder in folders]
+def stores_in(paths):
+    """The folders of each rank's store."""
+    if any((path / "store.json").exists() for path in paths):
+        return [paths]
+    found = {p.name for path in paths if path.is_dir() for p in path.iterdir() if (p / "store.json").exists()}
+    ranks = sorted((name for name in found if re.fullmatch(r"rank-\d+", name)), key=lambda name: int(name[5:]))
+    return [[path / rank for path in paths] for rank in ranks]
+
+
+def state_hash(paths, step=None, pure=False, check_crc=True):
+    """(step, hash) of a run's swap paths: the newest step that every rank has, unless one is given."""
+    paths = [Path(path) for path in (paths if isinstance(paths, (list, tuple)) else [paths])]
+    stores = [Store(folders) for folders in stores_in(paths)]
+    if not stores:
+        raise Damaged(f"there is no swap store in {', '.join(map(str, paths))}")
     if step is None:
         common = set.intersection(*({commit.step for commit in store.commits} for store in stores))
         if not common:
@@ -269,13 +406,13 @@ def state_hash(path, step=None, pure=False, check_crc=True):
 
 def main():
     parser = argparse.ArgumentParser(description="Prints the state hash of a Headrace swap path.")
-    parser.add_argument("path")
+    parser.add_argument("paths", nargs="+")
     parser.add_argument("--step", type=int)
     parser.add_argument("--pure", action="store_true", help="do not use numpy")
     parser.add_argument("--skip-crc", action="store_true", help="do not check extents (slow in Python)")
     options = parser.parse_args()
     try:
-        step, h = state_hash(options.path, options.step, options.pure, not options.skip_crc)
+        step, h = state_hash(options.paths, options.step, options.pure, not options.skip_crc)
     except (Damaged, OSError) as error:
         print(f"read_store.py: {error}", file=sys.stderr)
         return 1

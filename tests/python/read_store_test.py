@@ -1,5 +1,7 @@
 """The stand-alone reader and `inspect` find the same hash in the same store. Usage: read_store_test.py MAKE_STORE"""
 
+import itertools
+import shutil
 import struct
 import subprocess
 import sys
@@ -18,13 +20,17 @@ class ReaderTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory(prefix="headrace-reader-")
         self.addCleanup(self.folder.cleanup)
 
-    def make(self, world_size, stage, block_numel):
-        command = [MAKE_STORE, self.folder.name, str(world_size), str(stage), str(block_numel)]
+    def make(self, world_size, stage, block_numel, paths=1, parity=0):
+        command = [MAKE_STORE, self.folder.name, *map(str, (world_size, stage, block_numel, paths, parity))]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
-    def read(self, *flags):
-        command = [sys.executable, read_store.__file__, self.folder.name, *flags]
+    def read(self, *flags, paths=None):
+        command = [sys.executable, read_store.__file__, *(paths or [self.folder.name]), *flags]
         return subprocess.run(command, capture_output=True, text=True)
+
+    def clear(self):
+        for entry in Path(self.folder.name).iterdir():
+            shutil.rmtree(entry)
 
     def test_checksums_have_their_published_values(self):
         self.assertEqual(read_store.crc32c(b"123456789"), 0xE3069283)
@@ -38,10 +44,20 @@ class ReaderTest(unittest.TestCase):
                 expected = self.make(world_size, stage, block_numel)
                 self.assertEqual(self.read().stdout.strip(), expected)
                 self.assertEqual(self.read("--pure").stdout.strip(), expected)
-                for rank in Path(self.folder.name).iterdir():
-                    for file in rank.iterdir():
-                        file.unlink()
-                    rank.rmdir()
+                self.clear()
+
+    def test_hash_of_several_paths_is_found_whatever_paths_parity_can_do_without(self):
+        for count, parity in [(3, 0), (3, 1), (4, 2)]:
+            expected = self.make(2, 3, 333, count, parity)
+            paths = [str(Path(self.folder.name) / f"p{i}") for i in range(count)]
+            for away in itertools.combinations(range(count), parity):
+                with self.subTest(paths=count, parity=parity, away=away):
+                    there = [path for i, path in enumerate(paths) if i not in away]
+                    self.assertEqual(self.read(paths=there).stdout.strip(), expected)
+            fewer = self.read(paths=paths[parity + 1 :])
+            self.assertEqual(fewer.returncode, 1)
+            self.assertIn("paths are missing", fewer.stderr)
+            self.clear()
 
     @unittest.skipIf(read_store.numpy is None, "numpy is not installed")
     def test_numpy_and_pure_python_agree(self):
@@ -54,8 +70,8 @@ class ReaderTest(unittest.TestCase):
     def test_a_flipped_bit_is_refused_and_changes_the_hash(self):
         expected = self.make(1, 1, 200)
         extents = Path(self.folder.name) / "rank-00000" / "extents.bin"
-        store = read_store.Store(extents.parent)
-        offset, _, _ = store.commits[-1].table[0]
+        store = read_store.Store([extents.parent])
+        offset = store.commits[-1].table[0][0]
         data = bytearray(extents.read_bytes())
         data[offset] ^= 1
         extents.write_bytes(data)

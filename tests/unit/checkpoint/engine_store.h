@@ -61,11 +61,20 @@ class EngineStore {
  public:
   EngineStore(std::string directory, std::uint32_t rank, std::uint32_t world_size, int stage,
               std::uint64_t block_numel, IoEngine& engine, Durability durability = Durability::step)
+      : EngineStore(std::vector<std::string>{std::move(directory)}, rank, world_size, stage, block_numel,
+                    engine, durability, 0) {}
+  EngineStore(std::vector<std::string> directories, std::uint32_t rank, std::uint32_t world_size, int stage,
+              std::uint64_t block_numel, IoEngine& engine, Durability durability, std::uint32_t parity)
       : units_(small_model()),
         blocks_(stage > 0 ? blocks_of_rank(units_, rank, world_size, block_numel)
                           : blocks_of_rank(units_, 0, 1, block_numel)),
-        store_(SwapStore::create({{std::move(directory)}, durability, layout(rank, world_size, stage)},
-                                 swap_blocks(), engine)) {}
+        store_(
+            SwapStore::create({std::move(directories), durability, layout(rank, world_size, stage), parity},
+                              swap_blocks(), engine)) {}
+  // One rank on several folders.
+  EngineStore(std::vector<std::string> directories, std::uint32_t parity, std::uint64_t block_numel,
+              IoEngine& engine)
+      : EngineStore(std::move(directories), 0, 1, 1, block_numel, engine, Durability::step, parity) {}
   SwapStore& operator*() { return *store_; }
 
   void commit(std::uint64_t step, double loss_scale = 1024.0) {

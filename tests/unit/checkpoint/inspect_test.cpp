@@ -2,9 +2,11 @@
 #include "headrace/inspect.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -15,6 +17,7 @@
 namespace headrace::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class InspectTest : public ::testing::Test {
@@ -28,6 +31,19 @@ class InspectTest : public ::testing::Test {
       store.release();
       store.commit(step);
     }
+  }
+  // One rank on folders a, b, c, ...
+  void make_on_paths(std::uint32_t paths, std::uint32_t parity) {
+    std::vector<std::string> folders;
+    for (std::uint32_t path = 0; path < paths; ++path) {
+      const std::string folder = folder_.path(std::string(1, static_cast<char>('a' + path)));
+      std::filesystem::create_directory(folder);
+      folders.push_back(folder + "/rank-00000");
+    }
+    EngineStore store(folders, parity, 400, *engine_);
+    store.commit(3);
+    store.release();
+    store.commit(4);
   }
   InspectReport inspect(InspectOptions options = {.verify = true, .hash = true}) {
     return inspect_swap_path({folder_.path()}, options, *engine_);
@@ -74,7 +90,7 @@ TEST_F(InspectTest, the_report_says_who_what_and_how_much) {
   EXPECT_FALSE(report.state_hash.has_value());
   const std::string text = to_text(report);
   EXPECT_THAT(text, HasSubstr("rank 1 of 2: " + rank_folder(1)));
-  EXPECT_THAT(text, HasSubstr("steps      3, 4"));
+  EXPECT_THAT(text, HasSubstr("steps       3, 4"));
   EXPECT_THAT(text, HasSubstr("none (closed cleanly)"));
 }
 
@@ -191,7 +207,7 @@ TEST_F(InspectTest, a_live_owner_and_a_killed_one_are_told_apart) {
 
 TEST_F(InspectTest, durability_none_is_said_to_keep_nothing) {
   EngineStore(rank_folder(0), 0, 1, 1, 200, *engine_, Durability::none).commit(4);
-  const InspectReport report = inspect();
+  const InspectReport report = inspect({.verify = true});
   EXPECT_TRUE(report.good());
   EXPECT_FALSE(report.step.has_value());
   EXPECT_THAT(report.notes, ::testing::Contains(HasSubstr("durability none")));
@@ -212,7 +228,7 @@ TEST_F(InspectTest, a_path_without_a_store_is_a_usage_error) {
 
 TEST_F(InspectTest, a_layout_of_another_program_and_a_damaged_journal_are_problems_not_crashes) {
   make(2, 3, 200);
-  flip_bit(rank_folder(1) + "/journal.bin", 40);
+  flip_bit(rank_folder(1) + "/journal.bin", 1536 + 40);  // in the first record
   InspectReport report = inspect();
   EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("journal.bin")));
   EXPECT_EQ(report.ranks.size(), 1u);
@@ -220,6 +236,173 @@ TEST_F(InspectTest, a_layout_of_another_program_and_a_damaged_journal_are_proble
   std::filesystem::remove_all(rank_folder(1));
   { SwapStore::create({{rank_folder(1)}, Durability::step, "plain text"}, blocks_of({12}), *engine_); }
   EXPECT_THAT(inspect().problems, ::testing::Contains(HasSubstr("layout")));
+}
+
+TEST_F(InspectTest, journal_is_listed_record_by_record) {
+  make(1, 1, 200);
+  const InspectReport report = inspect({});
+  ASSERT_EQ(report.ranks[0].paths.size(), 1u);
+  const InspectedPath& path = report.ranks[0].paths[0];
+  EXPECT_EQ(path.facts.state, SwapPath::State::good);
+  ASSERT_TRUE(path.journal.has_value());
+  const SwapJournal& journal = *path.journal;
+  // The release of step 3 has been written over by step 4.
+  ASSERT_EQ(journal.records.size(), 2u);
+  EXPECT_EQ(journal.records[0].step, 3u);
+  EXPECT_EQ(journal.records[1].step, 4u);
+  EXPECT_EQ(journal.records[1].sequence, journal.records[0].sequence + 1);
+  EXPECT_EQ(journal.records[1].offset, journal.records[0].offset + journal.records[0].bytes);
+  EXPECT_EQ(journal.records[1].entries, report.ranks[0].blocks);
+  EXPECT_EQ(journal.file_bytes, journal.records[1].offset + journal.records[1].bytes);
+  EXPECT_EQ(journal.torn_bytes, 0u);
+  EXPECT_FALSE(journal.released());
+}
+
+TEST_F(InspectTest, release_ends_the_journal_and_leaves_one_step) {
+  {
+    EngineStore store(rank_folder(0), 0, 1, 1, 200, *engine_);
+    store.commit(3);
+    store.release();
+    store.commit(4);
+    store.release();
+  }
+  const InspectReport report = inspect({});
+  const SwapJournal& journal = *report.ranks[0].paths[0].journal;
+  EXPECT_EQ(journal.records.back().kind, SwapJournalRecord::Kind::release);
+  EXPECT_TRUE(journal.released());
+  EXPECT_EQ(report.ranks[0].steps, (std::vector<std::uint64_t>{4}));
+  EXPECT_THAT(to_text(report), HasSubstr("release"));
+}
+
+TEST_F(InspectTest, torn_tail_is_measured_and_costs_only_what_was_never_acknowledged) {
+  make(1, 1, 200);
+  std::ofstream(rank_folder(0) + "/journal.bin", std::ios::app | std::ios::binary) << "the start of a record";
+  const InspectReport report = inspect();
+  EXPECT_TRUE(report.good());
+  EXPECT_EQ(report.ranks[0].paths[0].journal->torn_bytes, 21u);
+  EXPECT_TRUE(report.ranks[0].paths[0].journal->released());
+  EXPECT_EQ(report.state_hash, expected_hash(4));
+}
+
+TEST_F(InspectTest, generations_count_how_many_blocks_have_which) {
+  {
+    EngineStore store(rank_folder(0), 0, 1, 1, 200, *engine_);
+    store.commit(3);
+    store.release();
+    store.commit(4);
+    store.release();
+    // Step 5 writes nothing.
+    (*store).commit({5, SwapStore::describe({rank_folder(0)}).commits.back().metadata});
+  }
+  const InspectReport report = inspect({});
+  EXPECT_EQ(report.step, 5u);
+  EXPECT_EQ(report.ranks[0].generations,
+            (std::map<std::uint64_t, std::uint64_t>{{2, report.ranks[0].blocks}}));
+}
+
+TEST_F(InspectTest, blocks_are_listed_with_place_generation_checksum_and_state) {
+  make(1, 1, 400);
+  InspectReport report = inspect({.blocks = true});
+  const InspectedRank& rank = report.ranks[0];
+  ASSERT_EQ(rank.block_list.size(), rank.blocks);
+  EXPECT_EQ(rank.block_list[0].name, "embedding[0]");
+  EXPECT_EQ(rank.block_list[0].bytes, 400u * 12);
+  EXPECT_EQ(rank.block_list[0].state, InspectedBlock::State::unchecked);
+  ASSERT_EQ(rank.block_list[0].extents.size(), 1u);
+  const SwapStore::Extent extent = rank.block_list[1].extents[0];
+  flip_bit(extent.path, extent.offset + 1);
+  report = inspect({.verify = true, .blocks = true});
+  EXPECT_EQ(report.ranks[0].block_list[0].state, InspectedBlock::State::good);
+  EXPECT_EQ(report.ranks[0].block_list[1].state, InspectedBlock::State::damaged);
+  EXPECT_THAT(to_text(report), HasSubstr(fmt::format("{:08x}", extent.crc32c)));
+  const auto object = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(object["ranks"][0]["block_list"][1]["state"], "damaged");
+  EXPECT_EQ(object["ranks"][0]["block_list"][1]["extents"][0]["generation"], extent.generation);
+  EXPECT_EQ(nlohmann::json::parse(to_json(inspect({})))["ranks"][0].count("block_list"), 0u);
+}
+
+TEST_F(InspectTest, hash_of_a_store_without_durability_is_refused_not_left_out) {
+  EngineStore(rank_folder(0), 0, 1, 1, 200, *engine_, Durability::none).commit(4);
+  EXPECT_TRUE(inspect({}).good());
+  EXPECT_THAT(inspect({.hash = true}).problems, ::testing::Contains(HasSubstr("none to hash")));
+}
+
+TEST_F(InspectTest, pipe_in_the_place_of_any_file_is_a_problem_and_nobody_waits_for_it) {
+  for (const char* name : {"store.json", "journal.bin", "extents.bin", "lock"}) {
+    make(1, 1, 200);
+    const std::string path = rank_folder(0) + "/" + name;
+    std::filesystem::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    EXPECT_THAT(inspect({}).problems, ::testing::Contains(HasSubstr(path)));
+    std::filesystem::remove_all(rank_folder(0));
+  }
+}
+
+TEST_F(InspectTest, missing_and_short_extents_are_problems_without_reading_them) {
+  make(1, 1, 200);
+  const std::string extents = rank_folder(0) + "/extents.bin";
+  std::filesystem::resize_file(extents, std::filesystem::file_size(extents) - 1);
+  EXPECT_THAT(inspect({}).problems, ::testing::Contains(HasSubstr("cut short")));
+  std::filesystem::remove(extents);
+  EXPECT_THAT(inspect({}).problems,
+              ::testing::Contains(AllOf(HasSubstr("extents.bin"), HasSubstr("Restore"))));
+}
+
+TEST_F(InspectTest, folder_that_may_not_be_read_says_so_and_what_to_do) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  make(1, 1, 200);
+  std::filesystem::permissions(rank_folder(0), std::filesystem::perms::none);
+  EXPECT_THAT(inspect({}).problems, ::testing::Contains(AllOf(HasSubstr("Permission denied"),
+                                                              HasSubstr("the user who runs the job"))));
+  std::filesystem::permissions(rank_folder(0), std::filesystem::perms::owner_all);
+}
+
+TEST_F(InspectTest, store_on_three_paths_shows_each_of_them_and_one_finds_the_others) {
+  make_on_paths(3, 1);
+  const std::vector<std::vector<std::string>> ways = {
+      {folder_.path("b")}, {folder_.path("a"), folder_.path("b"), folder_.path("c")}};
+  for (const std::vector<std::string>& given : ways) {
+    const InspectReport report =
+        inspect_swap_path(given, {.verify = true, .hash = true, .blocks = true}, *engine_);
+    EXPECT_THAT(report.problems, ::testing::IsEmpty());
+    EXPECT_EQ(report.state_hash, expected_hash(4));
+    const InspectedRank& rank = report.ranks[0];
+    EXPECT_EQ(rank.parity, 1u);
+    ASSERT_EQ(rank.paths.size(), 3u);
+    for (const InspectedPath& path : rank.paths) {
+      EXPECT_EQ(path.facts.state, SwapPath::State::good);
+      ASSERT_TRUE(path.journal.has_value());
+      EXPECT_EQ(path.journal->records.back().step, 4u);
+    }
+    EXPECT_EQ(rank.block_list[0].extents.size(), 3u);  // two pieces of data, one of parity
+    EXPECT_THAT(to_text(report), HasSubstr("3, of which 1 may be lost"));
+  }
+}
+
+TEST_F(InspectTest, lost_path_is_a_problem_that_names_the_repair_and_shows_as_missing) {
+  make_on_paths(3, 1);
+  std::filesystem::remove_all(folder_.path("c"));
+  const InspectReport report = inspect_swap_path({folder_.path("a")}, {}, *engine_);
+  EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("--repair")));
+  ASSERT_EQ(report.ranks.size(), 1u);
+  const auto& paths = report.ranks[0].paths;
+  EXPECT_EQ(std::count_if(paths.begin(), paths.end(),
+                          [](const InspectedPath& path) {
+                            return path.facts.state == SwapPath::State::missing && !path.journal;
+                          }),
+            1);
+  EXPECT_THAT(to_text(report), HasSubstr("missing"));
+}
+
+TEST_F(InspectTest, damaged_piece_marks_its_block_though_parity_makes_up_for_it) {
+  make_on_paths(3, 1);
+  InspectReport report = inspect_swap_path({folder_.path("a")}, {.blocks = true}, *engine_);
+  const SwapStore::Extent parity = report.ranks[0].block_list[1].extents.back();
+  flip_bit(parity.path, parity.offset);
+  report = inspect_swap_path({folder_.path("a")}, {.verify = true, .blocks = true}, *engine_);
+  EXPECT_FALSE(report.good());
+  EXPECT_EQ(report.ranks[0].block_list[0].state, InspectedBlock::State::good);
+  EXPECT_EQ(report.ranks[0].block_list[1].state, InspectedBlock::State::damaged);
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ std::uint64_t disk_bytes(const TemporaryFolder& folder) {
 TEST(LongRun, two_thousand_steps_keep_descriptors_and_disk_constant_and_no_deleted_file) {
   const TemporaryFolder folder(memory_folder());
   const auto engine = make_thread_engine({});
-  const auto store =
-      SwapStore::create({folder.path("rank-00000"), Durability::step, "{}"}, blocks_of({4096, 700}), *engine);
+  const auto store = SwapStore::create({{folder.path("rank-00000")}, Durability::step, "{}"},
+                                       blocks_of({4096, 700}), *engine);
   std::vector<std::string> descriptors;
   std::uint64_t bytes = 0;
   for (std::uint64_t step = 1; step <= 2000; ++step) {

@@ -315,6 +315,42 @@ TEST(Config, io_uring_can_be_required_and_then_threads_cannot_be_asked_for) {
   EXPECT_THAT(refusal("", flags), AllOf(HasSubstr("--require-io-uring"), HasSubstr("--io threads")));
 }
 
+TEST(Config, swap_paths_are_a_text_or_a_list_and_the_flag_may_be_repeated) {
+  using Paths = std::vector<std::string>;
+  const std::string list = R"({"headrace": {"swap_path": ["/a", "/b", "/c"], "swap_parity": 1,
+                                            "offload_optimizer": "nvme"}})";
+  const ResolvedOptions options = resolve(list);
+  EXPECT_EQ(options.swap_paths, (Paths{"/a", "/b", "/c"}));
+  EXPECT_EQ(options.engine.swap_directories, (Paths{"/a/rank-00000", "/b/rank-00000", "/c/rank-00000"}));
+  EXPECT_EQ(options.engine.swap_parity, 1u);
+  EXPECT_EQ(resolve(options.effective_config).swap_paths, options.swap_paths);
+  EXPECT_EQ(resolve(R"({"headrace": {"swap_path": "/a", "offload_optimizer": "nvme"}})").swap_paths,
+            Paths{"/a"});
+  ConfigDraft draft;
+  draft.set_flag("model", "gpt2-mini");
+  draft.read_text(list, "run.json");
+  draft.set_flag("swap_path", Paths{"/x", "/y"});
+  draft.set_flag("swap_path_rates", Paths{"1GB/s", "2GB/s"});
+  draft.set_flag("swap_parity", "0");
+  const ResolvedOptions flags = draft.resolve({});
+  EXPECT_EQ(flags.swap_paths, (Paths{"/x", "/y"}));
+  EXPECT_EQ(flags.engine.swap_path_rates, (std::vector<double>{1e9, 2e9}));
+  EXPECT_THAT(flags.effective_config, HasSubstr("2000000000"));
+}
+
+// FIELD-CASES A16.
+TEST(Config, swap_paths_that_make_no_sense_together_are_refused) {
+  const auto with = [](const std::string& keys) {
+    return refusal(R"({"headrace": {"offload_optimizer": "nvme", )" + keys + "}}");
+  };
+  EXPECT_THAT(with(R"("swap_path": ["/a", "/b/../a/"])"), HasSubstr("given twice"));
+  EXPECT_THAT(with(R"("swap_path": ["/a", "/b"], "swap_parity": 2)"), HasSubstr("at least 3 swap paths"));
+  EXPECT_THAT(with(R"("swap_path": ["/a", "/b"], "swap_path_rates": [1e9])"), HasSubstr("rates"));
+  EXPECT_THAT(with(R"("swap_path": [])"), HasSubstr("at least one value"));
+  EXPECT_THAT(with(R"("swap_path": ["/a", 3])"), HasSubstr("a text"));
+  EXPECT_THAT(refusal("", {{"swap_parity", "1"}}), HasSubstr("optimizer states on NVMe"));
+}
+
 TEST(Config, a_warm_up_longer_than_the_run_is_noted) {
   const auto options = resolve("", {{"steps", "10"}, {"warmup_steps", "11"}});
   ASSERT_EQ(options.notes.size(), 1u);

@@ -1,0 +1,33 @@
+// Reads every block of a store in order, a few ahead.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "headrace/errors.h"
+#include "headrace/swap_store.h"
+
+namespace headrace {
+
+class BlockReader {
+ public:
+  explicit BlockReader(SwapStore& store);
+  // `visit` gets the floats of each good block, `damaged` the error of each other one.
+  void run(const std::function<void(std::uint32_t block, std::span<const float> values)>& visit,
+           const std::function<void(std::uint32_t block, const Error&)>& damaged);
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  };
+  HostLease buffer(std::uint32_t block);
+
+  SwapStore& store_;
+  Bytes buffer_bytes_ = 0;
+  std::unique_ptr<std::byte, Free> memory_;
+};
+
+}  // namespace headrace
