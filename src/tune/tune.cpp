@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "headrace/errors.h"
-#include "src/train/metrics.h"
+#include "headrace/train.h"
 #include "src/tune/ceiling.h"
 #include "src/tune/resident_update.h"
 #include "src/tune/search_loop.h"
@@ -64,6 +64,12 @@ class Tuning {
   void size_trials() {
     Bytes available = free_bytes(options_.swap_paths.front());
     for (const std::string& path : options_.swap_paths) available = std::min(available, free_bytes(path));
+    constexpr double any_rate = 1e9;
+    if (trial_parameters(any_rate, any_rate, 0, available, options_.parameters) == 0)
+      throw DoesNotFit(
+          fmt::format("{} has {} free, too little for the smallest trial. Free some space, or give a "
+                      "--swap-path on a larger disk.",
+                      fmt::join(options_.swap_paths, ", "), format_bytes(available)));
     const std::vector<std::string> probes = files_.paths_of("probe");
     const double most = options_.seconds * probe_share / (3 * static_cast<double>(probes.size()));
     std::vector<double> rates;
@@ -81,11 +87,6 @@ class Tuning {
     const double step_seconds = std::clamp(options_.seconds / 150, 0.01, 2.0);
     report_.trial_parameters =
         trial_parameters(read_rate, write_rate, step_seconds, available, options_.parameters);
-    if (report_.trial_parameters == 0)
-      throw DoesNotFit(
-          fmt::format("{} has {} free, too little for the smallest trial. Free some space, or give a "
-                      "--swap-path on a larger disk.",
-                      fmt::join(options_.swap_paths, ", "), format_bytes(available)));
     control_.note(fmt::format("a trial has {} parameters ({} of states)", report_.trial_parameters,
                               format_bytes(12 * report_.trial_parameters)));
   }
