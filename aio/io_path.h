@@ -17,6 +17,8 @@ class IoPath {
  public:
   virtual ~IoPath() = default;
   virtual void add(std::shared_ptr<Operation> operation) = 0;
+  // Before the first bounced operation. Throws std::bad_alloc.
+  virtual void prepare_to_bounce() {}
   // Blocks until the job, whose operations are all in this path, has ended.
   virtual void wait(Job& job) = 0;
   // Notices what has ended without blocking.
@@ -27,8 +29,9 @@ class IoPath {
   virtual void remove_region(RegionId /*region*/) {}
   virtual Bytes registered_bytes() const { return 0; }  // moved in regions
 
-  // Requests of bounced operations have no more than this.
+  // Requests of bounced operations have no more than this, and a path has no more buffers of that size.
   static constexpr Bytes bounce_bytes = Bytes{256} << 10;
+  static constexpr std::uint32_t max_bounces = 64;
 
  protected:
   explicit IoPath(const RequestHook& hook) : hook_(hook) {}

@@ -37,6 +37,7 @@ class Job {
   const IoResult& result() const { return result_; }  // when finished, and for `at_end`
   IoDirection direction() const { return direction_; }
   IoFile::Id file() const { return file_; }
+  Bytes bytes() const { return bytes_; }
   std::uint64_t end_offset() const { return offset_ + bytes_; }
 
   // Sleeps until the job is finished or call() asks its waiter for help. One waiter.

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <limits>
 
-#include "aio/alignment.h"
+#include "aio/transfer_parts.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
 
@@ -106,6 +106,7 @@ QueuedEngine::~QueuedEngine() {
   for (auto& path : paths_) (void)path.release();
 }
 
+// What can fail comes before the ticket, which waits for all that it started.
 IoTicket QueuedEngine::submit(IoDirection direction, const IoFile& file, std::uint64_t offset,
                               HostLease buffer, Bytes bytes) {
   HEADRACE_CHECK(!in_forked_child(), "an I/O engine used in a forked child, {}", file.path());
@@ -113,56 +114,15 @@ IoTicket QueuedEngine::submit(IoDirection direction, const IoFile& file, std::ui
   const Path& path = path_of(file);
   auto job = std::make_shared<Job>(direction, file.id(), offset, bytes,
                                    [this](const Job& ended) { note_end(ended); });
-  std::byte* const address = buffer.data();
+  TransferParts parts(job, file, offset, buffer.data(), path.shape.request_bytes, *path.io, *this);
   IoTicket ticket(std::make_unique<Ticket>(job, std::move(buffer), *path.io, *this));
   if (direction == IoDirection::write && file.direct()) note_write(*job);
+  bounced_bytes_ += parts.bounced_bytes();
   if (bytes == 0)
     job->end_empty();
   else
-    start(job, path, file, offset, address, bytes);
+    parts.start();
   return ticket;
-}
-
-// Parts are counted before the first of them can end.
-void QueuedEngine::start(const std::shared_ptr<Job>& job, const Path& path, const IoFile& file,
-                         std::uint64_t offset, std::byte* address, Bytes bytes) {
-  const FileAlignment alignment{.memory = file.memory_alignment(), .offset = file.offset_alignment()};
-  const auto cut = cut_at_blocks(offset, bytes, reinterpret_cast<std::uintptr_t>(address), alignment);
-  const Bytes block_bytes = alignment.offset;
-  const int fixed_file = path.io->fix_file(file);
-
-  EdgeHost& host = *this;
-  const auto operation = [&](Bytes begin, Bytes part_bytes) {
-    const Bytes piece = cut.middle_bounced ? std::min(IoPath::bounce_bytes, path.shape.request_bytes)
-                                           : path.shape.request_bytes;
-    return Operation{.direction = job->direction(),
-                     .fd = file.fd(),
-                     .fixed_file = fixed_file,
-                     .offset = offset + begin,
-                     .address = address + begin,
-                     .transfer = Transfer(part_bytes, piece, std::max(alignment.memory, alignment.offset)),
-                     .job = job,
-                     .part = job->add_part(part_bytes)};
-  };
-  const auto edge = [&](Bytes begin, Bytes part_bytes) {
-    const Bytes skip = (offset + begin) % block_bytes;
-    Operation whole = operation(begin, part_bytes);
-    whole.offset -= skip;
-    return std::make_shared<EdgeBlock>(std::move(whole), block_bytes, alignment.memory, skip, part_bytes,
-                                       *path.io, host);
-  };
-
-  std::shared_ptr<EdgeBlock> head, tail;
-  std::shared_ptr<Operation> middle;
-  if (cut.head > 0) head = edge(0, cut.head);
-  if (cut.middle > 0) middle = std::make_shared<Operation>(operation(cut.head, cut.middle));
-  if (cut.tail > 0) tail = edge(cut.head + cut.middle, cut.tail);
-  if (middle) middle->bounced = cut.middle_bounced;
-  if (head || tail || cut.middle_bounced)
-    bounced_bytes_ += cut.head + cut.tail + (cut.middle_bounced ? cut.middle : 0);
-  if (head) head->begin();
-  if (middle) path.io->add(std::move(middle));
-  if (tail) tail->begin();
 }
 
 const QueuedEngine::Path& QueuedEngine::path_of(const IoFile& file) {

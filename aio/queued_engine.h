@@ -57,8 +57,6 @@ class QueuedEngine : public IoEngine, private EdgeHost {
   const Path& open_path(const IoFile& file);
   std::shared_ptr<IoPath> make_path_or_share(const IoShape& shape, bool polled);
   std::vector<std::shared_ptr<IoPath>> all_paths() const;
-  void start(const std::shared_ptr<Job>& job, const Path& path, const IoFile& file, std::uint64_t offset,
-             std::byte* address, Bytes bytes);
   void forget_region(RegionId region);
   void note_write(Job& job);
   void note_end(const Job& job);

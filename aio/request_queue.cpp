@@ -11,15 +11,15 @@ void RequestQueue::add(std::shared_ptr<Operation> operation) {
   ready_.notify_all();  // one operation is many requests
 }
 
-std::optional<Request> RequestQueue::try_next() {
+std::optional<Request> RequestQueue::try_next(bool may_bounce) {
   const std::lock_guard lock(mutex_);
-  return next_locked();
+  return next_locked(may_bounce);
 }
 
 std::optional<Request> RequestQueue::wait_next() {
   std::unique_lock lock(mutex_);
   while (true) {
-    if (auto request = next_locked()) return request;
+    if (auto request = next_locked(true)) return request;
     if (closed_) return std::nullopt;
     ready_.wait(lock);
   }
@@ -54,23 +54,24 @@ void RequestQueue::close() {
   ready_.notify_all();
 }
 
-std::optional<Request> RequestQueue::next_locked() {
+std::optional<Request> RequestQueue::next_locked(bool may_bounce) {
   if (reads_in_a_row_ >= max_reads_in_a_row) {
     reads_in_a_row_ = 0;
-    if (auto write = next_of(writes_)) return write;
+    if (auto write = next_of(writes_, may_bounce)) return write;
   }
-  if (auto read = next_of(reads_)) {
+  if (auto read = next_of(reads_, may_bounce)) {
     ++reads_in_a_row_;
     return read;
   }
   reads_in_a_row_ = 0;
-  return next_of(writes_);
+  return next_of(writes_, may_bounce);
 }
 
 // An operation with nothing to issue leaves the queue; complete() brings it back if it has to be resumed.
-std::optional<Request> RequestQueue::next_of(Operations& operations) {
+std::optional<Request> RequestQueue::next_of(Operations& operations, bool may_bounce) {
   while (!operations.empty()) {
     const std::shared_ptr<Operation> operation = operations.front();
+    if (operation->bounced && !may_bounce) return std::nullopt;
     const auto piece = operation->transfer.next();
     if (!operation->transfer.can_issue()) {
       operation->queued = false;

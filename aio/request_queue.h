@@ -55,7 +55,8 @@ struct Request {
 class RequestQueue {
  public:
   void add(std::shared_ptr<Operation> operation);
-  std::optional<Request> try_next();
+  // Without `may_bounce` a bounced operation keeps its place, and those of its direction behind it wait too.
+  std::optional<Request> try_next(bool may_bounce = true);
   std::optional<Request> wait_next();  // blocks; empty after close()
   // Takes a request's outcome: a count of bytes or a negated errno value. Returns whether its operation has
   // ended.
@@ -68,8 +69,8 @@ class RequestQueue {
   static constexpr std::uint32_t max_reads_in_a_row = 32;
 
   using Operations = std::deque<std::shared_ptr<Operation>>;
-  std::optional<Request> next_locked();
-  std::optional<Request> next_of(Operations& operations);
+  std::optional<Request> next_locked(bool may_bounce);
+  static std::optional<Request> next_of(Operations& operations, bool may_bounce);
   Operations& operations_of(IoDirection direction) {
     return direction == IoDirection::read ? reads_ : writes_;
   }

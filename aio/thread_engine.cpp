@@ -59,7 +59,11 @@ class ThreadPath final : public IoPath {
   }
 
   static std::int64_t move_bounced(const Request& request, AlignedMemory& bounce, std::size_t bytes) {
-    if (!bounce) bounce = allocate_aligned(bounce_bytes, 4096);
+    try {
+      if (!bounce) bounce = allocate_aligned(bounce_bytes, 4096);
+    } catch (const std::bad_alloc&) {
+      return -ENOMEM;
+    }
     const bool read = request.operation->direction == IoDirection::read;
     if (!read) std::memcpy(bounce.get(), request.address(), bytes);
     const std::int64_t moved = move(request, bounce.get(), bytes);

@@ -153,7 +153,7 @@ void UringPath::reap(Outcomes& ended) {
     Slot& slot = slots_[index];
     --slot.request.operation->job->requests_in_flight;
     bytes_in_flight_ -= slot.request.piece.bytes;
-    if (slot.fixed_memory && result > 0) registered_bytes_ += static_cast<Bytes>(result);
+    if (slot.registered && result > 0) registered_bytes_ += static_cast<Bytes>(result);
     const bool bounced = slot.request.operation->bounced;
     if (!bounced) free_slots_.push_back(static_cast<std::uint32_t>(index));
     ended.push_back({std::move(slot.request), result, bounced ? index : no_slot});
@@ -167,19 +167,21 @@ void UringPath::settle(Lock& lock, Outcomes& outcomes) {
   for (const Outcome& outcome : outcomes) {
     const Request& request = outcome.request;
     if (outcome.slot != no_slot && request.operation->direction == IoDirection::read && outcome.result > 0)
-      std::memcpy(request.address(), slots_[outcome.slot].bounce.get(),
-                  static_cast<std::size_t>(outcome.result));
+      std::memcpy(request.address(), slots_[outcome.slot].bounce, static_cast<std::size_t>(outcome.result));
     complete(request, outcome.result);
   }
   lock.lock();
   for (const Outcome& outcome : outcomes)
-    if (outcome.slot != no_slot) free_slots_.push_back(static_cast<std::uint32_t>(outcome.slot));
+    if (outcome.slot != no_slot) {
+      free_bounces_.push_back(slots_[outcome.slot].bounce);
+      free_slots_.push_back(static_cast<std::uint32_t>(outcome.slot));
+    }
   outcomes.clear();
 }
 
 void UringPath::issue_ready(Outcomes& at_once) {
   while (!free_slots_.empty() && bytes_in_flight_ < max_bytes_in_flight_) {
-    auto request = queue_.try_next();
+    auto request = queue_.try_next(!free_bounces_.empty());
     if (!request) break;
     const std::int64_t admitted = admit(*request);
     if (admitted > 0)
@@ -209,12 +211,13 @@ void UringPath::prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes) {
   const std::uint64_t offset = slot.request.offset();
   std::byte* address = slot.request.address();
   if (operation.bounced) {
-    if (!slot.bounce) slot.bounce = allocate_aligned(bounce_bytes, 4096);
-    if (!read) std::memcpy(slot.bounce.get(), address, bytes);
-    address = slot.bounce.get();
+    slot.bounce = free_bounces_.back();
+    free_bounces_.pop_back();
+    if (!read) std::memcpy(slot.bounce, address, bytes);
+    address = slot.bounce;
   }
-  const auto place = operation.bounced ? std::nullopt : memory_.find(address, bytes);
-  slot.fixed_memory = place.has_value();
+  const auto place = memory_.find(address, bytes);
+  slot.registered = place.has_value() && !operation.bounced;
   const bool fixed_file = operation.fixed_file >= 0;
   const int file = fixed_file ? operation.fixed_file : operation.fd;
   if (place && read)
@@ -271,6 +274,22 @@ void UringPath::pump() {
     else
       pump_needed_.wait(lock);
   }
+}
+
+void UringPath::prepare_to_bounce() {
+  std::call_once(bounces_made_, [this] { make_bounces(); });
+}
+
+void UringPath::make_bounces() {
+  constexpr RegionId no_region = 0;  // of a caller
+  constexpr Bytes huge_page = Bytes{2} << 20;
+  const std::uint32_t count = std::min(static_cast<std::uint32_t>(slots_.size()), max_bounces);
+  const Bytes bytes = round_up(count * bounce_bytes, huge_page);
+  bounce_memory_ = allocate_aligned(bytes, huge_page);
+  ::madvise(bounce_memory_.get(), bytes, MADV_HUGEPAGE);
+  add_region(no_region, {bounce_memory_.get(), bytes});
+  const Lock lock(mutex_);
+  for (std::uint32_t i = 0; i < count; ++i) free_bounces_.push_back(bounce_memory_.get() + i * bounce_bytes);
 }
 
 // A file beyond the table's places is named by its descriptor.

@@ -36,6 +36,7 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   ~UringPath() override;
 
   void add(std::shared_ptr<Operation> operation) override;
+  void prepare_to_bounce() override;
   void wait(Job& job) override;
   void poll() override;
   int fix_file(const IoFile& file) override;
@@ -50,8 +51,8 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
 
   struct Slot {
     Request request;
-    AlignedMemory bounce;  // made when first needed
-    bool fixed_memory = false;
+    std::byte* bounce = nullptr;  // of a bounced request
+    bool registered = false;      // its memory, by a caller
   };
   // A request that has ended, to be reported with the lock released.
   struct Outcome {
@@ -78,6 +79,7 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   void await_events(Lock& lock, std::uint32_t count);
   void pump();
 
+  void make_bounces();
   std::optional<std::uint32_t> take_file_place();
   void release_file(std::uint32_t place);
 
@@ -86,6 +88,9 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   Uring ring_;
   std::vector<Slot> slots_;  // requests in flight, by user_data
   std::vector<std::uint32_t> free_slots_;
+  std::once_flag bounces_made_;
+  AlignedMemory bounce_memory_;
+  std::vector<std::byte*> free_bounces_;
   const Bytes max_bytes_in_flight_;
   Bytes bytes_in_flight_ = 0;
   bool driven_ = false;

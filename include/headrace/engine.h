@@ -23,6 +23,7 @@
 #include "headrace/io_engine.h"
 #include "headrace/kernels.h"
 #include "headrace/memory.h"
+#include "headrace/step_result.h"
 #include "headrace/swap_store.h"
 #include "headrace/units.h"
 
@@ -54,7 +55,10 @@ struct EngineOptions {
   Bytes swap_block_bytes = 3 << 20;  // optimizer block: 12 bytes an element; rounded to norm chunks
   std::uint32_t swap_buffers = 8;    // at least 3
   Bytes swap_cache_bytes = 0;        // host memory for optimizer blocks that are written but never read again
-  std::uint32_t prefetch_units = 1;  // units gathered ahead of the one in use
+  // Pinned buffers on the way to NVMe, one block each, at least 1: of parameters, of gradients (and their
+  // sums).
+  std::uint32_t parameter_buffers = 16, gradient_buffers = 8;
+  std::uint32_t prefetch_units = 1;     // units gathered ahead of the one in use
   std::uint64_t persistence_numel = 0;  // stage 3: units of at most so many elements stay gathered
   bool retain_adjacent = true;  // stage 3: a released unit that is acquired next is not gathered again
   bool pin_memory = true;       // lock host memory for copies and I/O, where the system lets us
@@ -70,31 +74,14 @@ struct EngineOptions {
 // Checked once: throws UsageError for combinations that have no meaning.
 struct ResolvedPlacement {
   Placement optimizer, gradients, parameters;
+  bool uses_nvme() const {
+    return optimizer.tier == Tier::nvme || gradients.tier == Tier::nvme || parameters.tier == Tier::nvme;
+  }
 };
 ResolvedPlacement resolve_placement(const EngineOptions& options);
 
-struct StepResult {
-  std::uint64_t step = 0;      // optimizer steps applied so far
-  double gradient_norm = 0.0;  // of the averaged gradient, before clipping; inf when not finite
-  bool clipped = false, skipped = false;
-};
-
-// What else must continue with the parameters: written with every commit, read back by resume().
-struct TrainingState {
-  std::uint64_t data_position = 0;  // samples consumed by all ranks
-  std::uint64_t rng_state = 0;
-  std::uint64_t iteration = 0;  // steps begun, skipped ones included: drives the schedule
-  double loss_scale = 1.0;
-  std::string run{};  // which run this is, as its owner tells one from another; opaque here
-};
-
-// Seconds that compute, the reduction or the owner waited for each cause; bytes moved. Cumulative.
-struct EngineCounters {
-  double upload_stall_seconds = 0, download_stall_seconds = 0, nvme_stall_seconds = 0,
-         communicate_stall_seconds = 0, optimizer_seconds = 0;
-  IoCounters io;
-  TrafficCounters traffic;
-};
+// The folders, below a rank's swap folders, of what is on NVMe and ends with the run: parameters, gradients.
+std::vector<std::string> scratch_directories(const std::vector<std::string>& swap_directories);
 
 class Engine final : public ModuleHooks {
  public:

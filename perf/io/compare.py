@@ -44,6 +44,7 @@ class Case:
     depth: int
     direction: str
     file_bytes: int
+    passes: int
     pause_seconds: float
 
     def __str__(self):
@@ -75,7 +76,8 @@ class Headrace:
         result = output_of(
             self.command
             + ["--direction", case.direction, "--depth", str(case.depth), "--block-bytes", str(case.block_bytes)]
-            + ["--file-bytes", str(case.file_bytes), "--pause-seconds", str(case.pause_seconds)]
+            + ["--file-bytes", str(case.file_bytes), "--passes", str(case.passes)]
+            + ["--pause-seconds", str(case.pause_seconds)]
         )
         cpu = result["cpu_seconds_per_gb"]["total"]
         return Sample(result["bytes_per_second"], cpu, result["crc_cpu_seconds_per_gb"])
@@ -95,7 +97,8 @@ class Fio:
         result = output_of(
             self.command
             + [f"--rw={case.direction}", f"--bs={case.block_bytes}", f"--iodepth={case.depth}"]
-            + [f"--size={case.file_bytes}", f"--startdelay={max(1, round(case.pause_seconds))}"],
+            + [f"--size={case.file_bytes}", f"--io_size={case.file_bytes * case.passes}"]
+            + [f"--startdelay={max(1, round(case.pause_seconds))}"],
             GLIBC_TUNABLES="glibc.malloc.hugetlb=1",
         )
         job = result["jobs"][0]
@@ -125,7 +128,7 @@ def measure(contenders, case, rounds):
     written = set()
     for contender in contenders:
         if contender.path not in written:
-            contender.run(dataclasses.replace(case, direction="write"))
+            contender.run(dataclasses.replace(case, direction="write", passes=1, pause_seconds=0))
             written.add(contender.path)
     samples = {contender.name: [] for contender in contenders}
     for number in range(rounds):
@@ -189,6 +192,7 @@ def parse_arguments():
     parser.add_argument("--program", required=True, help="the perf_io executable")
     parser.add_argument("--folder", required=True, help="a folder on the disk to measure")
     parser.add_argument("--file-bytes", default="1GiB")
+    parser.add_argument("--passes", type=int, default=4, help="over the file; fio counts CPU time in milliseconds")
     parser.add_argument("--blocks", default="128KiB,1MiB,8MiB")
     parser.add_argument("--depths", default="1,8,32")
     parser.add_argument("--directions", default="read,write")
@@ -221,7 +225,14 @@ def main():
         print("deepspeed {deepspeed}, torch {torch}".format(**versions))
     try:
         for block, depth, direction in cases:
-            case = Case(parse_size(block), int(depth), direction, parse_size(options.file_bytes), options.pause_seconds)
+            case = Case(
+                parse_size(block),
+                int(depth),
+                direction,
+                parse_size(options.file_bytes),
+                options.passes,
+                options.pause_seconds,
+            )
             rows = rows_of(case, measure(contenders, case, options.rounds), ours.name, options.rounds)
             results += rows
             if not options.json:

@@ -38,7 +38,7 @@ constexpr double gigabyte = 1e9;
 
 struct Case {
   std::string path, engine = "io_uring", direction = "read", file_bytes = "1GiB", block_bytes = "1MiB";
-  std::uint32_t depth = 8;
+  std::uint32_t depth = 8, passes = 1;
   std::string request_bytes = "0";
   double pause_seconds = 0;
   bool unregistered = false, unaligned = false, poll_completions = false, poll_submissions = false;
@@ -117,9 +117,9 @@ class Run {
   }
   void forget_buffers() { std::memset(memory_.get(), 0, block_bytes_ * depth_ + stride); }
 
-  Cost move(IoDirection direction) {
+  Cost move(IoDirection direction, std::uint32_t passes = 1) {
     const Meter meter;
-    move(direction, 0, file_bytes_, [](std::uint32_t) {});
+    for (std::uint32_t i = 0; i < passes; ++i) move(direction, 0, file_bytes_, [](std::uint32_t) {});
     return meter.read();
   }
   Cost checksum() {
@@ -225,24 +225,25 @@ void run(const Case& options) {
     const std::uint64_t next = *generation % 0xffff + 1;
     run.stamp(next);
     pause(options);
-    cost = run.move(IoDirection::write);
+    cost = run.move(IoDirection::write, options.passes);
     run.forget_buffers();
     run.check_all(next);
   } else {
     run.forget_buffers();
     pause(options);
-    cost = run.move(IoDirection::read);
+    cost = run.move(IoDirection::read, options.passes);
     run.check_buffers(*generation);
   }
   const Cost crc = run.checksum();
+  const Bytes moved_bytes = file_bytes * options.passes;
   const nlohmann::json result = {{"engine", engine->name()},
                                  {"direction", options.direction},
                                  {"direct", file.direct()},
                                  {"block_bytes", block_bytes},
                                  {"depth", options.depth},
                                  {"registered", engine->counters().registered_bytes > 0},
-                                 {"bytes_per_second", static_cast<double>(file_bytes) / cost.seconds},
-                                 {"cpu_seconds_per_gb", per_gigabyte(cost, file_bytes)},
+                                 {"bytes_per_second", static_cast<double>(moved_bytes) / cost.seconds},
+                                 {"cpu_seconds_per_gb", per_gigabyte(cost, moved_bytes)},
                                  {"crc_cpu_seconds_per_gb", per_gigabyte(crc, file_bytes)["total"]}};
   std::puts(result.dump().c_str());
 }
@@ -260,6 +261,7 @@ int main(int argc, char** argv) {
   app.add_option("--engine", options.engine)->check(CLI::IsMember({"io_uring", "threads"}));
   app.add_option("--direction", options.direction)->check(CLI::IsMember({"read", "write"}));
   app.add_option("--file-bytes", options.file_bytes)->capture_default_str();
+  app.add_option("--passes", options.passes, "over the file")->capture_default_str();
   app.add_option("--block-bytes", options.block_bytes)->capture_default_str();
   app.add_option("--depth", options.depth)->capture_default_str();
   app.add_option("--request-bytes", options.request_bytes, "0: chosen from the device")

@@ -36,7 +36,9 @@ std::vector<Change> changes() {
       if (request.engine.*member >= target) return false;
       request.engine.*member = target;
       add_flag(flags, fmt::format("--offload-{} {}", option, name));
-      if (target == Tier::nvme && request.engine.swap_directories.empty()) add_flag(flags, "--swap-path DIR");
+      if (target == Tier::nvme && request.engine.swap_directories.empty() &&
+          flags.find("--swap-path") == std::string::npos)
+        add_flag(flags, "--swap-path DIR");
       return true;
     };
   };
@@ -58,7 +60,9 @@ std::vector<Change> changes() {
           tier(&EngineOptions::optimizer_tier, "optimizer", Tier::nvme, "nvme"),
           stage,
           tier(&EngineOptions::gradient_tier, "gradients", Tier::host, "cpu"),
-          tier(&EngineOptions::parameter_tier, "parameters", Tier::host, "cpu")};
+          tier(&EngineOptions::parameter_tier, "parameters", Tier::host, "cpu"),
+          tier(&EngineOptions::gradient_tier, "gradients", Tier::nvme, "nvme"),
+          tier(&EngineOptions::parameter_tier, "parameters", Tier::nvme, "nvme")};
 }
 
 // Every subset of the changes, those with fewer and cheaper members first.

@@ -6,6 +6,7 @@
 #include "src/planner/rank_plan.h"
 #include "src/zero/gradient_store.h"
 #include "src/zero/parameter_store.h"
+#include "src/zero/scratch_store.h"
 #include "src/zero/updater.h"
 
 namespace headrace {
@@ -27,7 +28,7 @@ void add_parameters(MemoryPlan& plan, const RankPlan& rank, const EngineOptions&
       add_device(plan, MemoryTag::parameters, unit.layout.numel * element);
     else if (rank.placement.parameters.tier == Tier::device)
       add_device(plan, MemoryTag::parameters, unit.own.numel * element);
-    else
+    else if (rank.placement.parameters.tier == Tier::host)
       add_host(plan, MemoryTag::parameters, unit.own.numel * element);
   }
   const GatherSchedule slots = make_gather_schedule(rank.units, options);
@@ -40,6 +41,7 @@ void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
   const bool resident = gradient_is_resident(rank.placement, rank.world_size);
   const auto add = on_device ? add_device : add_host;
   for (const UnitPlan& unit : rank.units) {
+    if (rank.placement.gradients.tier == Tier::nvme) break;  // add_scratch()
     add(plan, MemoryTag::gradients, (resident ? unit.layout.numel : unit.own.numel) * element);
     if (options.accumulation > 1) add(plan, MemoryTag::gradient_accumulators, unit.own.numel * 4);
   }
@@ -53,10 +55,33 @@ void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
   if (norm_is_taken_on_device(options, rank.placement)) add_device(plan, MemoryTag::workspace, partials);
 }
 
+void add_path_bytes(MemoryPlan& plan, const std::vector<Bytes>& bytes) {
+  plan.nvme_path_bytes.resize(std::max(plan.nvme_path_bytes.size(), bytes.size()));
+  for (std::size_t path = 0; path < bytes.size(); ++path) plan.nvme_path_bytes[path] += bytes[path];
+}
+
+// What lives in the scratch store, and the buffers on its way there.
+void add_scratch(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
+  const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
+  const ScratchLayout layout = make_scratch_layout(rank.units, blocks, rank.placement, options);
+  constexpr MemoryTag tags[scratch_kinds] = {MemoryTag::parameters, MemoryTag::gradients,
+                                             MemoryTag::gradient_accumulators};
+  const std::uint32_t buffers[scratch_kinds] = {options.parameter_buffers, options.gradient_buffers,
+                                                options.gradient_buffers};
+  for (std::size_t kind = 0; kind < scratch_kinds; ++kind) {
+    plan.nvme[tags[kind]] += layout.disk_bytes[kind];
+    add_host(plan, MemoryTag::staging, layout.buffer_bytes[kind] * buffers[kind]);
+  }
+  if (layout.blocks.empty()) return;
+  add_path_bytes(plan, SwapStore::disk_bytes(layout.blocks, scratch_store_options(options)));
+  add_host(plan, MemoryTag::staging, SwapStore::parity_bytes(layout.blocks, scratch_store_options(options)));
+}
+
 void add_swap_store(MemoryPlan& plan, const std::vector<SwapBlock>& blocks, const EngineOptions& options) {
   const SwapStoreOptions store = swap_store_options(options);
-  plan.nvme_path_bytes = SwapStore::disk_bytes(blocks, store);
-  for (const Bytes bytes : plan.nvme_path_bytes) plan.nvme[MemoryTag::optimizer] += bytes;
+  const std::vector<Bytes> path_bytes = SwapStore::disk_bytes(blocks, store);
+  add_path_bytes(plan, path_bytes);
+  for (const Bytes bytes : path_bytes) plan.nvme[MemoryTag::optimizer] += bytes;
   add_host(plan, MemoryTag::staging, SwapStore::parity_bytes(blocks, store));
 }
 
@@ -127,6 +152,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
     add_parameters(plan, rank, request.engine);
     add_gradients(plan, rank, request.engine);
     add_optimizer(plan, rank, request.engine);
+    add_scratch(plan, rank, request.engine);
     keep_larger(largest.device, plan.device);
     keep_larger(largest.host, plan.host);
     keep_larger(largest.nvme, plan.nvme);

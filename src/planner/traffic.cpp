@@ -2,6 +2,7 @@
 #include "headrace/planner.h"
 #include "src/planner/rank_plan.h"
 #include "src/zero/parameter_store.h"
+#include "src/zero/scratch_store.h"
 #include "src/zero/state_store.h"
 
 namespace headrace {
@@ -12,22 +13,30 @@ Bytes exchange_bytes(const UnitPlan& unit, const PlanRequest& request) {
   return unit.layout.numel * size_of(request.engine.dtype) * static_cast<Bytes>(request.world_size - 1);
 }
 
-// One optimizer step of micro-batches through `schedule`.
-TrafficCounters count_step(const PlanRequest& request, const RankPlan& rank, GatherSchedule& schedule) {
-  TrafficCounters traffic;
+// Runs one step's micro-batches through `schedule`; visits every gather.
+template <class Visit>
+void for_each_gather(const PlanRequest& request, GatherSchedule& schedule, const Visit& visit) {
   for (int micro_batch = 0; micro_batch < request.engine.accumulation; ++micro_batch) {
     schedule.begin_micro_batch();
     for (const HookCall& call : request.hook_calls) {
-      const UnitPlan& unit = rank.units[call.unit_index];
       if (call.kind == HookCall::Kind::acquire)
-        for (const GatherSchedule::Gather& gather : schedule.acquire(call.unit_index))
-          traffic.all_gather_bytes += exchange_bytes(rank.units[gather.unit], request);
+        for (const GatherSchedule::Gather& gather : schedule.acquire(call.unit_index)) visit(gather.unit);
       if (call.kind == HookCall::Kind::release) schedule.release(call.unit_index);
-      if (call.kind == HookCall::Kind::gradients_ready)
-        traffic.reduce_scatter_bytes += exchange_bytes(unit, request);
     }
   }
   schedule.invalidate();
+}
+
+// One optimizer step of micro-batches through `schedule`.
+TrafficCounters count_step(const PlanRequest& request, const RankPlan& rank, GatherSchedule& schedule) {
+  TrafficCounters traffic;
+  for_each_gather(request, schedule, [&](UnitId unit) {
+    traffic.all_gather_bytes += exchange_bytes(rank.units[unit], request);
+  });
+  for (const HookCall& call : request.hook_calls)
+    if (call.kind == HookCall::Kind::gradients_ready)
+      traffic.reduce_scatter_bytes += exchange_bytes(rank.units[call.unit_index], request) *
+                                      static_cast<Bytes>(request.engine.accumulation);
   // At the boundary: stage 0 gathers the gradient, above it the updated parameters of resident units.
   for (const UnitPlan& unit : rank.units)
     if (!rank.placement.optimizer.sharded || !unit.gather_parameters)
@@ -44,23 +53,69 @@ TrafficCounters plan_traffic(const PlanRequest& request, bool first_step) {
   return first_step ? first : count_step(request, rank, schedule);
 }
 
+namespace {
+
+// With parity a block is written to all paths, and read from as many as hold its data.
+Bytes written_for(Bytes bytes, const EngineOptions& options) {
+  const Bytes paths = options.swap_parity > 0 ? options.swap_directories.size() : 1;
+  return bytes / (paths - options.swap_parity) * paths;
+}
+
+// Reads and writes of the optimizer's states in one step of one rank.
+void add_states(IoCounters& io, const RankPlan& rank, const EngineOptions& options) {
+  if (rank.placement.optimizer.tier != Tier::nvme) return;
+  const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
+  const std::vector<bool> cached = cached_blocks(blocks, options);
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const Bytes bytes = state_buffer_bytes(blocks[b].range.numel, options);
+    io.written_bytes += written_for(bytes, options);
+    if (!cached[b]) io.read_bytes += bytes;
+  }
+}
+
+// Of low-precision parameters and gradients. `gathers`: how often each unit is gathered.
+void add_scratch(IoCounters& io, const RankPlan& rank, const EngineOptions& options,
+                 const std::vector<std::uint64_t>& gathers) {
+  const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
+  const ScratchLayout layout = make_scratch_layout(rank.units, blocks, rank.placement, options);
+  const auto bytes_of = [&](ScratchKind kind, std::size_t block) {
+    const ScratchLayout::Index index = layout.index[static_cast<std::size_t>(kind)][block];
+    return index == ScratchLayout::none ? 0 : scratch_buffer_bytes(layout.blocks[index].bytes, options);
+  };
+  const auto earlier = static_cast<Bytes>(options.accumulation - 1);  // micro-batches before the last
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const Bytes parameters = bytes_of(ScratchKind::parameters, b);
+    io.read_bytes += parameters * gathers[blocks[b].unit];
+    io.written_bytes += written_for(parameters, options);
+    const Bytes gradients = bytes_of(ScratchKind::gradients, b),
+                sums = bytes_of(ScratchKind::accumulators, b);
+    io.read_bytes += gradients + sums * earlier;
+    io.written_bytes += written_for(gradients, options) + written_for(sums, options) * earlier;
+  }
+}
+
+// How often a step gathers each unit, once the order of acquires is known.
+std::vector<std::uint64_t> gathers_of_step(const PlanRequest& request, const RankPlan& rank) {
+  std::vector<std::uint64_t> gathers(rank.units.size());
+  if (rank.placement.parameters.tier != Tier::nvme) return gathers;
+  GatherSchedule schedule = make_gather_schedule(rank.units, request.engine);
+  for_each_gather(request, schedule, [](UnitId) {});  // learns the order
+  for_each_gather(request, schedule, [&](UnitId unit) { ++gathers[unit]; });
+  return gathers;
+}
+
+}  // namespace
+
 IoCounters plan_io(const PlanRequest& request) {
   IoCounters io;
-  if (request.engine.optimizer_tier != Tier::nvme) return io;
-  // With parity a block is written to all paths, and read from as many as hold its data.
-  const Bytes parity = request.engine.swap_parity;
-  const Bytes all_paths = parity > 0 ? request.engine.swap_directories.size() : 1;
-  const Bytes data_paths = all_paths - parity;
   const std::vector<int> ranks = planned_ranks(request.world_size);
+  std::vector<std::uint64_t> gathers;  // the same on every rank
   for (const int r : ranks) {
     const RankPlan rank = plan_rank(request, r);
-    const auto blocks = optimizer_blocks(rank.units, rank.placement, request.engine);
-    const std::vector<bool> cached = cached_blocks(blocks, request.engine);
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      const Bytes bytes = state_buffer_bytes(blocks[b].range.numel, request.engine);
-      io.written_bytes += bytes / data_paths * all_paths;
-      if (!cached[b]) io.read_bytes += bytes;
-    }
+    if (!rank.placement.uses_nvme()) return io;
+    if (gathers.empty()) gathers = gathers_of_step(request, rank);
+    add_states(io, rank, request.engine);
+    add_scratch(io, rank, request.engine, gathers);
   }
   const auto stands_for = static_cast<Bytes>(request.world_size) / ranks.size();  // 1 in a small job
   io.read_bytes *= stands_for;

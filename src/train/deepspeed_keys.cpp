@@ -25,6 +25,9 @@ void set_prefetch_numel(Settings& settings, const ConfigValue& value) {
 void set_sub_group(Settings& settings, const ConfigValue& value) {
   settings.swap_block_numel = value.count(1);
 }
+void set_parameter_path(Settings& settings, const ConfigValue& value) {
+  settings.parameter_swap_path = value.text();
+}
 void set_recompute(Settings& settings, const ConfigValue& value) {
   settings.recompute = value.count() > 0;
 }
@@ -159,8 +162,9 @@ Table zero_offload_keys() {
       {z + "optimizer.cpuadam_cores_perc", hint, "", "0.8", ""},
       {z + "optimizer.ratio", not_available, "", "1.0", "all optimizer states live in one tier"},
       {z + "param.device", works, "offload_parameters", "\"none\"", "tier of parameters, stage 3"},
-      {z + "param.nvme_path", hint, "", "null", ""},
-      {z + "param.buffer_count", hint, "", "5", ""},
+      {z + "param.nvme_path", works, "", "null", "folder of the swap store, the same as the optimizer's",
+       set_parameter_path},
+      {z + "param.buffer_count", works, "parameter_buffers", "5", "blocks of parameters read ahead"},
       {z + "param.buffer_size", hint, "", "1e8", ""},
       {z + "param.max_in_cpu", hint, "", "1e9", ""},
       {z + "param.pin_memory", works, "", "true", "false: host memory is not locked for copies", set_pinned},

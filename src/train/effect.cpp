@@ -18,8 +18,14 @@ struct Condition {
   bool (*met)(const Settings&);
 };
 
-bool on_nvme(const Settings& settings) {
+bool optimizer_on_nvme(const Settings& settings) {
   return settings.optimizer_tier == Tier::nvme;
+}
+bool parameters_on_nvme(const Settings& settings) {
+  return settings.parameter_tier == Tier::nvme;
+}
+bool gradients_on_nvme(const Settings& settings) {
+  return settings.gradient_tier == Tier::nvme;
 }
 bool shards_parameters(const Settings& settings) {
   return settings.stage == 3;
@@ -37,22 +43,27 @@ bool decays(const Settings& settings) {
 }
 
 bool shares_load(const Settings& settings) {
-  return on_nvme(settings) && settings.swap_paths.size() > 1 && settings.swap_parity == 0;
+  return uses_nvme(settings) && settings.swap_paths.size() > 1 && settings.swap_parity == 0;
 }
 
-constexpr std::string_view nvme = "optimizer states on NVMe (--offload-optimizer nvme)",
+constexpr std::string_view nvme = "something on NVMe (--offload-optimizer nvme, for one)",
+                           optimizer_nvme = "optimizer states on NVMe (--offload-optimizer nvme)",
+                           parameters_nvme = "parameters on NVMe (--offload-parameters nvme)",
+                           gradients_nvme = "gradients on NVMe (--offload-gradients nvme)",
                            stage_3 = "stage 3 (--stage 3)";
 constexpr Condition conditions[] = {
-    {"durability", false, nvme, on_nvme},
-    {"swap_parity", false, nvme, on_nvme},
-    {"swap_block", true, nvme, on_nvme},
+    {"durability", false, optimizer_nvme, optimizer_on_nvme},
+    {"swap_parity", false, nvme, uses_nvme},
+    {"swap_block", true, nvme, uses_nvme},
     {"swap_path_rates", true, "several swap paths (--swap-path) without parity", shares_load},
-    {"swap_buffers", true, nvme, on_nvme},
-    {"swap_cache", true, nvme, on_nvme},
-    {"io", true, nvme, on_nvme},
-    {"require_io_uring", true, nvme, on_nvme},
-    {"io_depth", true, nvme, on_nvme},
-    {"io_request", true, nvme, on_nvme},
+    {"swap_buffers", true, optimizer_nvme, optimizer_on_nvme},
+    {"swap_cache", true, optimizer_nvme, optimizer_on_nvme},
+    {"parameter_buffers", true, parameters_nvme, parameters_on_nvme},
+    {"gradient_buffers", true, gradients_nvme, gradients_on_nvme},
+    {"io", true, nvme, uses_nvme},
+    {"require_io_uring", true, nvme, uses_nvme},
+    {"io_depth", true, nvme, uses_nvme},
+    {"io_request", true, nvme, uses_nvme},
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},
@@ -64,6 +75,10 @@ constexpr Condition conditions[] = {
 };
 
 }  // namespace
+
+bool uses_nvme(const Settings& settings) {
+  return optimizer_on_nvme(settings) || parameters_on_nvme(settings) || gradients_on_nvme(settings);
+}
 
 bool has_effect(const Settings& settings, std::string_view name) {
   return std::all_of(std::begin(conditions), std::end(conditions),

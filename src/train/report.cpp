@@ -63,7 +63,7 @@ std::string outcome_line(const Session& session, const RunOutcome& outcome, cons
 
 std::string swap_lines(const Session& session, const RunOutcome& outcome) {
   const ResolvedOptions& options = session.options;
-  if (options.engine.optimizer_tier != Tier::nvme) return "";
+  if (!resolve_placement(options.engine).uses_nvme()) return "";
   std::string text;
   if (outcome.steps > 0)
     text += fmt::format("  {:<18}{} read, {} written, in {}\n", "NVMe traffic",
@@ -71,6 +71,8 @@ std::string swap_lines(const Session& session, const RunOutcome& outcome) {
                         plural(outcome.steps, "step"));
   text += fmt::format("  {:<18}{}, {} on disk", "swap store", path_list(options.swap_paths),
                       format_bytes(disk_bytes_below(options.swap_paths)));
+  if (options.engine.optimizer_tier != Tier::nvme)
+    return text + "; removed at the end: optimizer states are elsewhere\n";
   text += options.engine.durability == Durability::step
               ? fmt::format("; holds step {}: --resume swap continues, `headrace inspect` looks inside",
                             session.state.iteration)

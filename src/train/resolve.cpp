@@ -117,11 +117,27 @@ void check_swap_paths(const Settings& settings) {
                                  paths, settings.swap_path_rates.size()));
 }
 
-void check_placement(const Settings& settings) {
-  if (settings.optimizer_tier == Tier::nvme && settings.swap_paths.empty())
+// DeepSpeed has a path for each kind of state, and ignores it where that kind is not on NVMe.
+void resolve_parameter_path(Settings& settings) {
+  const std::string path = std::exchange(settings.parameter_swap_path, {});
+  if (path.empty() || settings.parameter_tier != Tier::nvme) return;
+  std::vector<std::string>& paths = settings.swap_paths;
+  if (paths.empty()) paths = {path};
+  if (std::find(paths.begin(), paths.end(), path) == paths.end())
     throw UsageError(
-        "optimizer states on NVMe need a folder to live in: give --swap-path DIR (or "
-        "zero_optimization.offload_optimizer.nvme_path).");
+        fmt::format("\"zero_optimization.offload_param.nvme_path\" is {}, and optimizer states are in {}: "
+                    "both live in one place here. Give the same folder, or leave the first out.",
+                    path, settings.swap_paths.front()));
+}
+
+void check_placement(const Settings& settings) {
+  if (uses_nvme(settings) && settings.swap_paths.empty())
+    throw UsageError(
+        fmt::format("{} on NVMe need a folder to live in: give --swap-path DIR (or "
+                    "zero_optimization.offload_optimizer.nvme_path).",
+                    settings.optimizer_tier == Tier::nvme   ? "optimizer states"
+                    : settings.parameter_tier == Tier::nvme ? "parameters"
+                                                            : "gradients"));
   if (settings.resume_swap && settings.optimizer_tier != Tier::nvme)
     throw UsageError(
         "--resume swap needs optimizer states on NVMe: give --offload-optimizer nvme and the --swap-path of "
@@ -130,7 +146,7 @@ void check_placement(const Settings& settings) {
     throw UsageError(
         "--resume swap needs --durability step: with \"none\" no step is ever committed, so there is nothing "
         "to continue from.");
-  if (!settings.swap_paths.empty() && settings.optimizer_tier != Tier::nvme)
+  if (!settings.swap_paths.empty() && !uses_nvme(settings))
     throw UsageError(fmt::format(
         "--swap-path {} would not be used: nothing is placed on NVMe. Add --offload-optimizer nvme, "
         "or leave the path out.",
@@ -167,6 +183,8 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.bucket_bytes = settings.bucket_bytes;
   engine.swap_block_bytes = settings.swap_block_bytes;
   engine.swap_buffers = static_cast<std::uint32_t>(settings.swap_buffers);
+  engine.parameter_buffers = static_cast<std::uint32_t>(settings.parameter_buffers);
+  engine.gradient_buffers = static_cast<std::uint32_t>(settings.gradient_buffers);
   engine.prefetch_units = static_cast<std::uint32_t>(settings.prefetch_units);
   engine.persistence_numel = settings.persistence_numel;
   engine.retain_adjacent = settings.retain_adjacent;
@@ -267,6 +285,7 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
                            .sequence = static_cast<int>(*settings.sequence_length),
                            .recompute = settings.recompute,
                            .fused_head = settings.fused_head};
+  resolve_parameter_path(settings);
   check_placement(settings);
   refuse_without_effect(settings);
   resolve_element_counts(settings, options.model, options.model_options);

@@ -46,9 +46,11 @@ struct Settings {
   std::vector<std::string> swap_paths;
   std::uint64_t swap_parity = 0;
   std::vector<double> swap_path_rates;  // bytes per second
+  std::string parameter_swap_path;      // DeepSpeed's offload_param.nvme_path
   Durability durability = Durability::step;
   Bytes swap_block_bytes = 3 << 20, bucket_bytes = 4 << 20;
   std::optional<std::uint64_t> swap_block_numel, bucket_numel, prefetch_numel;
+  std::uint64_t parameter_buffers = 16, gradient_buffers = 8;
   std::uint64_t swap_buffers = 8, prefetch_units = 1, persistence_numel = 0;
   std::optional<Bytes> swap_cache_bytes;
   bool retain_adjacent = true;
@@ -95,6 +97,9 @@ struct UnusedKeys {
   std::vector<std::string> defaults;  // "auto"
 };
 UnusedKeys apply_config(const Json& file, const std::string& origin, Settings& settings);
+
+// Whether any kind of state is placed on NVMe.
+bool uses_nvme(const Settings& settings);
 
 // Whether a setting changes anything beside the others.
 bool has_effect(const Settings& settings, std::string_view name);

@@ -152,6 +152,7 @@ void place_by_measured_rates(const ResolvedOptions& options, RunPlan& plan, IoEn
 void claim_swap_path(const ResolvedOptions& options, const MemoryPlan& plan, Communicator& communicator) {
   if (options.swap_paths.empty()) return;
   SwapStore::require_free(options.engine.swap_directories);
+  SwapStore::require_free(scratch_directories(options.engine.swap_directories));
   if (communicator.size() == 1) return;
   if (!options.resume_swap) require_disk(options, plan);
   communicator.barrier("swap path");
@@ -161,7 +162,8 @@ void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
   std::vector<std::string> journals;
   for (const std::string& directory : options.engine.swap_directories)
     journals.push_back(directory + "/journal.bin");
-  if (io == nullptr || !any_exists(journals)) return;
+  const bool replaces = options.engine.optimizer_tier == Tier::nvme;
+  if (io == nullptr || !replaces || !any_exists(journals)) return;
   try {
     const auto commits = SwapStore::open_read_only(options.engine.swap_directories, *io)->commits();
     if (!commits.empty() && commits.back().step > 0)
@@ -173,16 +175,29 @@ void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
   }
 }
 
+namespace {
+
+std::vector<std::string> stores_in(std::vector<std::string> directories) {
+  std::erase_if(directories, [](const std::string& directory) { return !exists(directory + "/store.json"); });
+  return directories;
+}
+
+}  // namespace
+
 void remove_stores_of_further_ranks(const ResolvedOptions& options) {
   if (options.swap_paths.empty()) return;
   for (int rank = options.launch.size;; ++rank) {
-    std::vector<std::string> stores;
-    for (const std::string& directory : rank_directories(options.swap_paths, rank))
-      if (exists(directory + "/store.json")) stores.push_back(directory);
-    if (stores.empty()) return;
-    SwapStore::remove(stores);
+    const std::vector<std::string> folders = rank_directories(options.swap_paths, rank);
+    // States of an earlier run that this one does not replace stay.
+    const bool replaces = options.engine.optimizer_tier == Tier::nvme;
+    const std::vector<std::string> scratch = stores_in(scratch_directories(folders)),
+                                   stores = replaces ? stores_in(folders) : std::vector<std::string>{};
+    if (stores.empty() && scratch.empty()) return;
+    if (!scratch.empty()) SwapStore::remove(scratch);
+    if (!stores.empty()) SwapStore::remove(stores);
     log_info(fmt::format("removed the swap store {} of the earlier run: this run has {} rank{}",
-                         path_list(stores), options.launch.size, options.launch.size == 1 ? "" : "s"));
+                         path_list(stores.empty() ? scratch : stores), options.launch.size,
+                         options.launch.size == 1 ? "" : "s"));
   }
 }
 

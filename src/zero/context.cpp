@@ -34,15 +34,12 @@ ResolvedPlacement resolve_placement(const EngineOptions& options) {
                     "--stage 2 or 3, or "
                     "--offload-gradients none.",
                     stage));
-  if (options.parameter_tier == Tier::nvme || options.gradient_tier == Tier::nvme)
-    throw UsageError(
-        "parameters and gradients cannot be kept on NVMe by this version, optimizer states can. Use "
-        "--offload-parameters "
-        "cpu and --offload-gradients cpu.");
   if (options.accumulation < 1)
     throw UsageError("gradient accumulation must be at least 1 micro-batch a step.");
   if (options.swap_buffers < 3)
     throw UsageError("swap_buffers must be at least 3: one reads, one computes, one writes.");
+  if (options.parameter_buffers < 1 || options.gradient_buffers < 1)
+    throw UsageError("parameter_buffers and gradient_buffers must be at least 1: blocks pass through them.");
   return {.optimizer = {.sharded = stage >= 1, .tier = options.optimizer_tier},
           .gradients = {.sharded = stage >= 2, .tier = options.gradient_tier},
           .parameters = {.sharded = stage >= 3, .tier = options.parameter_tier}};
@@ -59,8 +56,8 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
       device_budget("device", device_in.info().memory_capacity_bytes),
       host_budget("host", options_in.host_memory_bytes == 0 ? ~Bytes{0} : options_in.host_memory_bytes),
       device_memory(device_in.arena(), device_budget) {
-  if (placement.optimizer.tier == Tier::nvme && io == nullptr)
-    throw UsageError("optimizer states on NVMe need a swap path: give --swap-path DIR.");
+  if (placement.uses_nvme() && io == nullptr)
+    throw UsageError("what is kept on NVMe needs a swap path: give --swap-path DIR.");
   HEADRACE_CHECK(!options.update_override || placement.optimizer.tier != Tier::device,
                  "update_override stands for the host's update, which the device tier does not have");
 }
@@ -91,7 +88,10 @@ UnitPlan plan_unit(UnitLayout layout, const ResolvedPlacement& placement, const 
   unit.own = unit.shards[static_cast<std::size_t>(rank)];
   // Sharding over one rank is replication; a small unit stays whole on every rank (persistence threshold).
   const bool whole_on_device = placement.parameters.tier == Tier::device && world_size == 1;
-  const bool persistent = layout.numel <= options.persistence_numel;
+  // On NVMe what is below one norm chunk would be a read of a page or two: it costs less memory than the read
+  // costs time (FIELD-CASES A17).
+  const std::uint64_t smallest = placement.parameters.tier == Tier::nvme ? norm_chunk_numel : 0;
+  const bool persistent = layout.numel <= std::max(options.persistence_numel, smallest);
   unit.gather_parameters =
       placement.parameters.sharded && !whole_on_device && !persistent && layout.numel > 0;
   unit.layout = std::move(layout);

@@ -1,5 +1,6 @@
 #include "headrace/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -20,13 +21,31 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
+// Divides the seconds that others waited for a lane into those in which it waited for NVMe itself, as far as
+// the two are known to overlap from call to call, and the rest.
+class StallSplit {
+ public:
+  void update(double stalled, double waited_for_nvme) {
+    const double more = stalled - stalled_, more_waited = waited_for_nvme - waited_;
+    stalled_ = stalled, waited_ = waited_for_nvme;
+    nvme_ += std::clamp(more_waited, 0.0, std::max(more, 0.0));
+  }
+  double nvme() const { return nvme_; }
+  double link() const { return stalled_ - nvme_; }
+
+ private:
+  double stalled_ = 0, waited_ = 0, nvme_ = 0;
+};
+
 struct Engine::Impl {
   EngineContext context;
   std::set<std::string> parameter_names;
+  std::unique_ptr<ScratchStore> scratch;
   std::unique_ptr<StateStore> states;
   std::unique_ptr<GradientStore> gradients;
   std::unique_ptr<ParameterStore> parameters;
   std::unique_ptr<Updater> updater;
+  StallSplit upload_stalls, download_stalls;
   std::uint64_t steps_applied = 0;
   double optimizer_seconds = 0;
 
@@ -40,16 +59,18 @@ struct Engine::Impl {
   std::uint64_t common_commit() const;
   SwapCommit find_commit(std::uint64_t step) const;
   void commit(const TrainingState& state);
+  double lane_waits_for_nvme(Lane lane) const;
   AdamArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
   void update(const AdamArguments& arguments, const TrainingState& state);
 };
 
 void Engine::Impl::allocate() {
   HEADRACE_CHECK(!ready(), "initialise or resume was called twice");
-  parameters = std::make_unique<ParameterStore>(context);
-  gradients = std::make_unique<GradientStore>(context);
-  states = std::make_unique<StateStore>(context,
-                                        optimizer_blocks(context.units, context.placement, context.options));
+  scratch = std::make_unique<ScratchStore>(
+      context, optimizer_blocks(context.units, context.placement, context.options));
+  parameters = std::make_unique<ParameterStore>(context, *scratch);
+  gradients = std::make_unique<GradientStore>(context, *scratch);
+  states = std::make_unique<StateStore>(context, scratch->blocks());
   updater = std::make_unique<Updater>(context, *states, *gradients, *parameters);
 }
 
@@ -106,6 +127,13 @@ void Engine::Impl::commit(const TrainingState& state) {
   swap->release_superseded();
 }
 
+double Engine::Impl::lane_waits_for_nvme(Lane lane) const {
+  double seconds = 0;
+  if (parameters && parameters->nvme()) seconds += parameters->nvme()->waited_seconds(lane);
+  if (gradients && gradients->nvme()) seconds += gradients->nvme()->waited_seconds(lane);
+  return seconds;
+}
+
 // Averages over ranks and micro-batches, unscales and clips, all in one factor. Clipping as torch does it.
 AdamArguments Engine::Impl::adam_arguments(double learning_rate, double average, StepResult& result) const {
   double scale = average;
@@ -133,6 +161,7 @@ void Engine::Impl::update(const AdamArguments& arguments, const TrainingState& s
   ++steps_applied;
   commit(state);
   context.device.synchronize();
+  parameters->settle();
   optimizer_seconds += seconds_since(start);
 }
 
@@ -146,6 +175,8 @@ Engine::~Engine() {
   } catch (...) {  // the failure was thrown where it was waited for, or nobody waits any more
   }
   if (impl_->states) impl_->states->abandon();
+  if (impl_->gradients && impl_->gradients->nvme()) impl_->gradients->nvme()->abandon();
+  if (impl_->parameters && impl_->parameters->nvme()) impl_->parameters->nvme()->abandon();
   impl_->context.unpin_all();
 }
 
@@ -179,11 +210,13 @@ std::uint64_t Engine::parameter_numel() const {
 void Engine::initialise(const ValueSource& values, const TrainingState& start) {
   impl_->allocate();
   impl_->states->create_swap();
+  impl_->scratch->create();
   impl_->updater->refresh(
       [&](const OptimizerBlock& block, StateBlock state) { impl_->fill(block, state, values); });
   impl_->parameters->publish();
   impl_->commit(start);
   impl_->context.device.synchronize();
+  impl_->parameters->settle();
 }
 
 TrainingState Engine::resume(const StateCheck& accept) {
@@ -193,11 +226,13 @@ TrainingState Engine::resume(const StateCheck& accept) {
   SwapStore& swap = *impl_->states->swap();
   TrainingState state = decode_training_state(impl_->find_commit(step).metadata, impl_->steps_applied);
   if (accept) accept(state);
+  impl_->scratch->create();
   swap.position_at(step);
   swap.release_superseded();
   impl_->updater->refresh({});
   impl_->parameters->publish();
   impl_->context.device.synchronize();
+  impl_->parameters->settle();
   return state;
 }
 
@@ -307,12 +342,20 @@ EngineCounters Engine::counters() const {
   EngineCounters counters;
   counters.optimizer_seconds = impl_->optimizer_seconds;
   if (context.io != nullptr) counters.io = context.io->counters();
-  counters.nvme_stall_seconds = counters.io.wait_seconds;
   counters.traffic = context.communicator.counters();
   const LaneTimes compute = context.device.times(Lane::compute),
                   reduce = context.device.times(Lane::communicate);
-  counters.upload_stall_seconds = compute.stalled_on(Lane::upload) + reduce.stalled_on(Lane::upload);
-  counters.download_stall_seconds = compute.stalled_on(Lane::download) + reduce.stalled_on(Lane::download);
+  const double upload_waits = impl_->lane_waits_for_nvme(Lane::upload),
+               download_waits = impl_->lane_waits_for_nvme(Lane::download);
+  impl_->upload_stalls.update(compute.stalled_on(Lane::upload) + reduce.stalled_on(Lane::upload),
+                              upload_waits);
+  impl_->download_stalls.update(compute.stalled_on(Lane::download) + reduce.stalled_on(Lane::download),
+                                download_waits);
+  counters.upload_stall_seconds = impl_->upload_stalls.link();
+  counters.download_stall_seconds = impl_->download_stalls.link();
+  // The owner's waits, and those of lanes that somebody waited for in turn.
+  counters.nvme_stall_seconds = std::max(counters.io.wait_seconds - upload_waits - download_waits, 0.0) +
+                                impl_->upload_stalls.nvme() + impl_->download_stalls.nvme();
   counters.communicate_stall_seconds = compute.stalled_on(Lane::communicate);
   return counters;
 }

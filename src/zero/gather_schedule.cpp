@@ -51,7 +51,7 @@ void GatherSchedule::begin_micro_batch() {
   if (!order_complete_ && !order_.empty()) order_complete_ = true;
   in_micro_batch_ = true;
   following_ = order_complete_;
-  cursor_ = 0;
+  cursor_ = next_call_ = 0;
 }
 
 void GatherSchedule::end_micro_batches() {
@@ -63,11 +63,22 @@ void GatherSchedule::note_order(UnitId unit) {
   if (!options_.record_order || !in_micro_batch_) return;
   if (!order_complete_) {
     order_.push_back(unit);
+    call_of_.push_back(calls_.size());
+    calls_.push_back({unit, true});
   } else if (following_ && cursor_ < order_.size() && order_[cursor_] == unit) {
-    ++cursor_;
+    next_call_ = call_of_[cursor_++] + 1;
   } else {
     following_ = false;  // a different path (evaluation): no prefetch until the next micro-batch
   }
+}
+
+void GatherSchedule::note_release(UnitId unit) {
+  if (!options_.record_order || !in_micro_batch_) return;
+  if (!order_complete_)
+    calls_.push_back({unit, false});
+  else if (following_ && next_call_ < calls_.size() && !calls_[next_call_].acquire &&
+           calls_[next_call_].unit == unit)
+    ++next_call_;
 }
 
 // Position of the unit's next acquire in the recorded order; `never` when it is not known.
@@ -143,6 +154,7 @@ void GatherSchedule::prefetch(std::vector<Gather>& gathers) {
 }
 
 void GatherSchedule::release(UnitId unit) {
+  note_release(unit);
   if (unit_bytes_[unit] == 0) return;
   HEADRACE_CHECK(unit_slot_[unit] && slots_[*unit_slot_[unit]].holders > 0,
                  "unit {} is released but not held", unit);
@@ -151,6 +163,36 @@ void GatherSchedule::release(UnitId unit) {
     slot.unit.reset();
     unit_slot_[unit].reset();
   }
+}
+
+bool GatherSchedule::can_acquire(UnitId unit) const {
+  return unit_bytes_[unit] == 0 || unit_slot_[unit] ||
+         std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+           return slot.size_class == unit_class_[unit] && slot.holders == 0;
+         });
+}
+
+std::vector<UnitId> GatherSchedule::upcoming(std::size_t most, bool another_micro_batch) const {
+  std::vector<UnitId> units;
+  if (!order_complete_ || (in_micro_batch_ && !following_)) return units;
+  GatherSchedule ahead = *this;
+  if (!in_micro_batch_) ahead.begin_micro_batch();
+  for (int micro_batch = 0; micro_batch < (another_micro_batch ? 2 : 1); ++micro_batch) {
+    if (micro_batch > 0) ahead.begin_micro_batch();
+    while (ahead.next_call_ < calls_.size()) {
+      if (units.size() >= most) return units;
+      const Call& call = calls_[ahead.next_call_];
+      if (call.acquire) {
+        if (!ahead.can_acquire(call.unit)) return units;  // more are held than when the order was recorded
+        for (const Gather& gather : ahead.acquire(call.unit)) units.push_back(gather.unit);
+      } else if (ahead.held(call.unit)) {
+        ahead.release(call.unit);
+      } else {
+        ++ahead.next_call_;  // of a resident unit, or released earlier than recorded
+      }
+    }
+  }
+  return units;
 }
 
 void GatherSchedule::invalidate() {

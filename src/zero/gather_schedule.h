@@ -41,6 +41,12 @@ class GatherSchedule {
   // Parameters changed: nothing that is gathered is valid. No unit may be held.
   void invalidate();
 
+  // What acquires will gather next, in this order, if they and the releases between them come as recorded: at
+  // most `most` units, to the end of the micro-batch or, when another one follows on the same parameters,
+  // beyond it. Outside micro-batches: from the start of the next one. Empty where no order is known.
+  std::vector<UnitId> upcoming(std::size_t most, bool another_micro_batch) const;
+  bool in_micro_batch() const { return in_micro_batch_; }
+
   std::optional<std::uint32_t> slot_of(UnitId unit) const;
   const std::vector<Bytes>& slot_bytes() const { return slot_bytes_; }
   Bytes total_bytes() const;
@@ -53,8 +59,15 @@ class GatherSchedule {
     std::uint32_t holders = 0;
     std::uint64_t last_use = 0;
   };
+  struct Call {
+    UnitId unit = 0;
+    bool acquire = true;
+  };
   void build_classes();
   void note_order(UnitId unit);
+  void note_release(UnitId unit);
+  bool held(UnitId unit) const { return unit_slot_[unit] && slots_[*unit_slot_[unit]].holders > 0; }
+  bool can_acquire(UnitId unit) const;
   std::uint64_t next_use(UnitId unit) const;
   // A slot of the unit's class that may be overwritten for a use at position `use`; none if all are needed
   // sooner.
@@ -68,9 +81,12 @@ class GatherSchedule {
   std::vector<Bytes> slot_bytes_;
   std::vector<Slot> slots_;
   std::vector<std::optional<std::uint32_t>> unit_slot_;
-  std::vector<UnitId> order_;    // of one micro-batch
-  std::size_t cursor_ = 0;       // position in order_
-  bool order_complete_ = false;  // a whole micro-batch was recorded
+  std::vector<UnitId> order_;         // of one micro-batch
+  std::size_t cursor_ = 0;            // position in order_
+  std::vector<Call> calls_;           // order_ with the releases between
+  std::vector<std::size_t> call_of_;  // per entry of order_: its position in calls_
+  std::size_t next_call_ = 0;         // position in calls_
+  bool order_complete_ = false;       // a whole micro-batch was recorded
   bool in_micro_batch_ = false;
   bool following_ = false;  // acquires match order_ so far
   std::uint64_t clock_ = 0;

@@ -56,7 +56,7 @@ GatherSchedule make_gradient_slots(const std::vector<UnitPlan>& units, const Eng
   return GatherSchedule(std::move(unit_bytes), {.prefetch_units = 1, .retain = false, .record_order = false});
 }
 
-GradientStore::GradientStore(EngineContext& context)
+GradientStore::GradientStore(EngineContext& context, ScratchStore& scratch)
     : context_(context),
       resident_(gradient_is_resident(context.placement, context.communicator.size())),
       slots_(make_gradient_slots(context.units, context.options, context.placement,
@@ -65,10 +65,31 @@ GradientStore::GradientStore(EngineContext& context)
       contributions_(context.units.size(), 0) {
   allocate_homes();
   allocate_buckets();
+  if (context.placement.gradients.tier == Tier::nvme && scratch.buffer_bytes(ScratchKind::gradients) > 0)
+    nvme_ = std::make_unique<GradientBlocks>(context, scratch);
+}
+
+void GradientStore::begin_micro_batch() {
+  ++micro_batches_;
+  last_order_ = std::exchange(order_, {});
+  expect_sums();
+}
+
+// If units become ready as in the micro-batch before, these sums are needed next.
+void GradientStore::expect_sums() {
+  if (nvme_ == nullptr) return;
+  std::vector<UnitId> units;
+  if (order_.size() <= last_order_.size() && std::equal(order_.begin(), order_.end(), last_order_.begin()))
+    for (std::size_t i = order_.size(); i < last_order_.size(); ++i)
+      if (const int count = contributions_[last_order_[i]];
+          count > 0 && count < context_.options.accumulation)
+        units.push_back(last_order_[i]);
+  nvme_->expect_sums(units);
 }
 
 void GradientStore::allocate_homes() {
   const Bytes element = context_.element_bytes();
+  const Tier tier = context_.placement.gradients.tier;
   const bool accumulate = context_.options.accumulation > 1;
   std::uint64_t partials = 0;
   for (const UnitPlan& unit : context_.units) {
@@ -77,15 +98,15 @@ void GradientStore::allocate_homes() {
       home.device = context_.device_memory.persistent(MemoryTag::gradients, unit.layout.numel * element);
     } else {
       home.first = unit.own.first;
-      if (on_device())
+      if (tier == Tier::device)
         home.device = context_.device_memory.persistent(MemoryTag::gradients, unit.own.numel * element);
-      else
+      else if (tier == Tier::host)
         home.host = HostBuffer(context_.host_budget, MemoryTag::gradients, unit.own.numel * element);
     }
-    if (accumulate && on_device())
+    if (accumulate && tier == Tier::device)
       home.device_accumulator = reinterpret_cast<float*>(
           context_.device_memory.persistent(MemoryTag::gradient_accumulators, unit.own.numel * 4));
-    else if (accumulate)
+    else if (accumulate && tier == Tier::host)
       home.host_accumulator =
           HostBuffer(context_.host_budget, MemoryTag::gradient_accumulators, unit.own.numel * 4);
     context_.pin(home.host.memory());
@@ -181,6 +202,8 @@ void GradientStore::ready(UnitId unit) {
     }
   }
   ++contributions_[unit];
+  order_.push_back(unit);
+  expect_sums();
 }
 
 void GradientStore::reduce_bucket(UnitId unit, const std::byte* gradient, std::uint64_t index) {
@@ -216,8 +239,10 @@ void GradientStore::reduce_bucket(UnitId unit, const std::byte* gradient, std::u
   if (own.numel == 0) return;
   if (on_device())
     keep_on_device(unit, own, slices, bucket);
-  else
+  else if (nvme_ == nullptr)
     keep_on_host(unit, own, slices, bucket);
+  else
+    keep_on_nvme(unit, own, slices, bucket);
 }
 
 void GradientStore::keep_on_device(UnitId unit, Range own, std::span<const void* const> slices,
@@ -258,8 +283,31 @@ void GradientStore::keep_on_host(UnitId unit, Range own, std::span<const void* c
   if (accumulated != nullptr && last_contribution(unit)) round_accumulator(unit, own);
 }
 
+void GradientStore::keep_on_nvme(UnitId unit, Range own, std::span<const void* const> slices,
+                                 Bucket& bucket) {
+  const DType dtype = context_.options.dtype;
+  const bool accumulate = context_.options.accumulation > 1;
+  context_.kernels.sum_slices(Lane::communicate, slices, dtype, own.numel, bucket.sum, false);
+  if (!accumulate)
+    context_.kernels.round_and_norm(Lane::communicate, bucket.sum, bucket.rounded, dtype, own.numel,
+                                    partials(unit, own.first));
+  context_.device.wait(Lane::download, context_.device.record(Lane::communicate));
+  if (accumulate)
+    nvme_->accumulate(unit, own,
+                      {.source = bucket.sum,
+                       .staging = download_staging_.data(),
+                       .first = contributions_[unit] == 0,
+                       .last = last_contribution(unit),
+                       .partials = partials(unit, own.first)});
+  else
+    nvme_->keep(unit, own, bucket.rounded);
+  bucket.drained = context_.device.record(Lane::download);
+}
+
 void GradientStore::round_accumulator(UnitId unit, Range range) {
   const DType dtype = context_.options.dtype;
+  if (nvme_ != nullptr)
+    return nvme_->accumulate(unit, range, {.last = true, .partials = partials(unit, range.first)});
   float* sum = accumulator(unit, range.first);
   auto* rounded = const_cast<std::byte*>(address(unit, range.first));
   double* norm = partials(unit, range.first);
@@ -282,6 +330,7 @@ void GradientStore::collect_partials() {
     context_.device.copy(Lane::communicate, host_partials_.data(), device_partials_,
                          norm_partials_bytes(context_.units));
   context_.device.synchronize();
+  if (nvme_ != nullptr) nvme_->finish();
   auto* const partials = reinterpret_cast<double*>(host_partials_.data());
   for (UnitId u = 0; u < homes_.size(); ++u)
     if (contributions_[u] == 0)
@@ -327,6 +376,7 @@ void GradientStore::replicate() {
 void GradientStore::reset() {
   std::fill(contributions_.begin(), contributions_.end(), 0);
   micro_batches_ = 0;
+  order_.clear(), last_order_.clear();  // the next micro-batch finds no sums
 }
 
 }  // namespace headrace

@@ -8,6 +8,7 @@
 
 #include "src/zero/context.h"
 #include "src/zero/gather_schedule.h"
+#include "src/zero/gradient_blocks.h"
 
 namespace headrace {
 
@@ -32,9 +33,9 @@ GatherSchedule make_gradient_slots(const std::vector<UnitPlan>& units, const Eng
 
 class GradientStore {
  public:
-  explicit GradientStore(EngineContext& context);
+  GradientStore(EngineContext& context, ScratchStore& scratch);
 
-  void begin_micro_batch() { ++micro_batches_; }
+  void begin_micro_batch();
   std::byte* buffer(UnitId unit);
   void ready(UnitId unit);
 
@@ -49,7 +50,9 @@ class GradientStore {
   int micro_batches() const { return micro_batches_; }
   bool has_gradient(UnitId unit) const { return contributions_[unit] > 0; }
   bool on_device() const { return context_.placement.gradients.tier == Tier::device; }
+  // On the device and the host; on NVMe a gradient has no address, nvme() brings it.
   const std::byte* address(UnitId unit, std::uint64_t first) const;
+  GradientBlocks* nvme() { return nvme_.get(); }
 
  private:
   struct Home {
@@ -74,7 +77,9 @@ class GradientStore {
   void reduce_bucket(UnitId unit, const std::byte* gradient, std::uint64_t index);
   void keep_on_device(UnitId unit, Range own, std::span<const void* const> slices, Bucket& bucket);
   void keep_on_host(UnitId unit, Range own, std::span<const void* const> slices, Bucket& bucket);
+  void keep_on_nvme(UnitId unit, Range own, std::span<const void* const> slices, Bucket& bucket);
   void round_accumulator(UnitId unit, Range range);
+  void expect_sums();
   bool last_contribution(UnitId unit) const {
     return contributions_[unit] + 1 == context_.options.accumulation;
   }
@@ -91,6 +96,8 @@ class GradientStore {
   HostBuffer download_staging_;
   double* device_partials_ = nullptr;  // null when the host takes the norm
   HostBuffer host_partials_;
+  std::unique_ptr<GradientBlocks> nvme_;    // at Tier::nvme
+  std::vector<UnitId> order_, last_order_;  // of ready() in this micro-batch and the one before
   std::vector<int> contributions_;
   int micro_batches_ = 0;
 };

@@ -12,7 +12,7 @@ GatherSchedule make_gather_schedule(const std::vector<UnitPlan>& units, const En
                         {.prefetch_units = options.prefetch_units, .retain = options.retain_adjacent});
 }
 
-ParameterStore::ParameterStore(EngineContext& context)
+ParameterStore::ParameterStore(EngineContext& context, ScratchStore& scratch)
     : context_(context), schedule_(make_gather_schedule(context.units, context.options)) {
   const Bytes element = context.element_bytes();
   for (const UnitPlan& unit : context.units) {
@@ -22,7 +22,7 @@ ParameterStore::ParameterStore(EngineContext& context)
     } else if (context.placement.parameters.tier == Tier::device) {
       home.device = context.device_memory.persistent(MemoryTag::parameters, unit.own.numel * element);
       home.first = unit.own.first;
-    } else {
+    } else if (context.placement.parameters.tier == Tier::host) {
       home.host = HostBuffer(context.host_budget, MemoryTag::parameters, unit.own.numel * element);
       context.pin(home.host.memory());
       home.first = unit.own.first;
@@ -33,6 +33,38 @@ ParameterStore::ParameterStore(EngineContext& context)
     slots_.push_back({.memory = context.device_memory.persistent(MemoryTag::prefetch, bytes),
                       .last_use = {},
                       .ready = {}});
+  if (scratch.buffer_bytes(ScratchKind::parameters) > 0)
+    nvme_ = std::make_unique<ParameterBlocks>(context, scratch);
+}
+
+void ParameterStore::begin_micro_batch() {
+  schedule_.begin_micro_batch();
+  ++micro_batches_;
+  read_ahead();
+}
+
+void ParameterStore::end_micro_batches() {
+  schedule_.end_micro_batches();
+  micro_batches_ = 0;
+}
+
+// By the order of gathers that the schedule will make; after the last micro-batch of a step they would be of
+// parameters that change.
+void ParameterStore::read_ahead() {
+  if (nvme_ == nullptr) return;
+  const int begun = micro_batches_ + (schedule_.in_micro_batch() ? 0 : 1);
+  const bool another = begun < context_.options.accumulation;
+  nvme_->read_ahead(schedule_.upcoming(nvme_->buffers(), another));
+}
+
+void ParameterStore::begin_update() {
+  if (nvme_ != nullptr) nvme_->drop_read_ahead();
+}
+
+void ParameterStore::settle() {
+  if (nvme_ == nullptr) return;
+  nvme_->flush();
+  read_ahead();
 }
 
 bool ParameterStore::on_device(UnitId unit) const {
@@ -54,7 +86,9 @@ void ParameterStore::gather(const GatherSchedule::Gather& gather) {
   const Lane lane = on_device(gather.unit) ? Lane::communicate : Lane::upload;
   device.wait(lane, slot.last_use);
   device.wait(lane, slot.ready);  // of a prefetch that was never used
-  if (unit.own.numel > 0)
+  if (on_nvme(gather.unit))
+    nvme_->upload(gather.unit, slot.memory);
+  else if (unit.own.numel > 0)
     device.copy(lane, slot.memory + unit.own.first * element, home(gather.unit, unit.own.first),
                 unit.own.numel * element);
   if (context_.communicator.size() == 1) {
@@ -70,6 +104,7 @@ void ParameterStore::gather(const GatherSchedule::Gather& gather) {
 std::byte* ParameterStore::acquire(UnitId unit) {
   HEADRACE_CHECK(unit < homes_.size(), "unit {} of {}", unit, homes_.size());
   for (const GatherSchedule::Gather& next : schedule_.acquire(unit)) gather(next);
+  if (schedule_.in_micro_batch()) read_ahead();
   if (!context_.units[unit].gather_parameters) return homes_[unit].device;
   const Slot& slot = slots_[*schedule_.slot_of(unit)];
   context_.device.wait(Lane::compute, slot.ready);
@@ -84,6 +119,7 @@ void ParameterStore::release(UnitId unit) {
 
 void ParameterStore::publish() {
   schedule_.invalidate();
+  micro_batches_ = 0;
   const bool replicated_update = !context_.placement.optimizer.sharded;
   if (replicated_update || context_.communicator.size() == 1) return;
   const Event updated = context_.device.record(Lane::compute);

@@ -78,9 +78,15 @@ void Updater::run(const AdamArguments& arguments, bool reversed) {
   const auto plan = plan_update({.blocks = static_cast<std::uint32_t>(active.size()),
                                  .states_on_nvme = states_.tier() == Tier::nvme,
                                  .move_gradient = staging_.move_gradient,
-                                 .move_parameters = staging_.move_parameters,
+                                 .move_parameters = staging_.move_parameters || parameters_.nvme() != nullptr,
                                  .buffers = context_.options.swap_buffers,
                                  .reversed = reversed});
+  parameters_.begin_update();
+  if (gradients_.nvme() != nullptr) {
+    std::vector<std::uint32_t> order = active;
+    if (reversed) std::reverse(order.begin(), order.end());
+    gradients_.nvme()->begin_update(std::move(order));
+  }
   for (UpdateStep step : plan) {
     step.block = active[step.block];
     execute(step, arguments);
@@ -114,13 +120,39 @@ void Updater::fetch_gradient(std::uint32_t block) {
   const OptimizerBlock& target = block_of(block);
   StagingSlot& slot = gradient_slot(block);
   const Lane lane = staging_.on_device ? Lane::upload : Lane::download;
+  GradientBlocks* nvme = gradients_.nvme();
   context_.device.wait(lane, slot.busy);
-  context_.device.copy(lane, slot.memory, gradients_.address(target.unit, target.range.first),
-                       low_precision_bytes(block));
+  context_.device.copy(
+      lane, slot.memory,
+      nvme != nullptr ? nvme->take(block, lane) : gradients_.address(target.unit, target.range.first),
+      low_precision_bytes(block));
+  if (nvme != nullptr) nvme->release(lane);
   fetched_[block] = context_.device.record(lane);
 }
 
+const std::byte* Updater::gradient(std::uint32_t block) {
+  if (!staging_.move_gradient)
+    return gradients_.nvme() != nullptr
+               ? gradients_.nvme()->take(block, std::nullopt)
+               : gradients_.address(block_of(block).unit, block_of(block).range.first);
+  if (staging_.on_device)
+    context_.device.wait(Lane::compute, fetched_[block]);
+  else
+    context_.device.host_wait(fetched_[block]);
+  return gradient_slot(block).memory;
+}
+
+void Updater::done_with_gradient(std::uint32_t block) {
+  if (!staging_.move_gradient) {
+    if (gradients_.nvme() != nullptr) gradients_.nvme()->release(std::nullopt);
+  } else if (staging_.on_device) {
+    gradient_slot(block).busy = context_.device.record(Lane::compute);
+  }
+}
+
 std::byte* Updater::low_precision_target(std::uint32_t block) {
+  if (!staging_.on_device && parameters_.on_nvme(block_of(block).unit))
+    return parameters_.nvme()->begin_write(block, std::nullopt);
   if (!moves_parameters(block)) return parameters_.home(block_of(block).unit, block_of(block).range.first);
   StagingSlot& slot = parameter_slot(block);
   if (staging_.on_device)
@@ -134,14 +166,7 @@ void Updater::update(std::uint32_t block, const AdamArguments& arguments) {
   const OptimizerBlock& target = block_of(block);
   const StateBlock state = states_.state(block);
   const Bytes element = context_.element_bytes();
-  const std::byte* gradient = gradients_.address(target.unit, target.range.first);
-  if (staging_.move_gradient) {
-    gradient = gradient_slot(block).memory;
-    if (staging_.on_device)
-      context_.device.wait(Lane::compute, fetched_[block]);
-    else
-      context_.device.host_wait(fetched_[block]);
-  }
+  const std::byte* gradient = this->gradient(block);
   std::byte* low_precision = low_precision_target(block);
   for (const GroupRun& run : group_runs(context_.units[target.unit].layout, target.range)) {
     const std::uint64_t skip = run.range.first - target.range.first;
@@ -162,18 +187,23 @@ void Updater::update(std::uint32_t block, const AdamArguments& arguments) {
     else
       adam_update_parallel(adam, group);
   }
-  if (staging_.move_gradient && staging_.on_device)
-    gradient_slot(block).busy = context_.device.record(Lane::compute);
+  done_with_gradient(block);
 }
 
 void Updater::store_parameters(std::uint32_t block) {
-  if (!moves_parameters(block)) return;
+  const bool on_nvme = parameters_.on_nvme(block_of(block).unit);
+  if (!moves_parameters(block)) {
+    if (on_nvme) parameters_.nvme()->end_write(std::nullopt);
+    return;
+  }
   const OptimizerBlock& target = block_of(block);
   StagingSlot& slot = parameter_slot(block);
   const Lane lane = staging_.on_device ? Lane::download : Lane::upload;
   if (staging_.on_device) context_.device.wait(lane, context_.device.record(Lane::compute));
-  context_.device.copy(lane, parameters_.home(target.unit, target.range.first), slot.memory,
-                       low_precision_bytes(block));
+  std::byte* home = on_nvme ? parameters_.nvme()->begin_write(block, lane)
+                            : parameters_.home(target.unit, target.range.first);
+  context_.device.copy(lane, home, slot.memory, low_precision_bytes(block));
+  if (on_nvme) parameters_.nvme()->end_write(lane);
   slot.busy = context_.device.record(lane);
 }
 

@@ -52,6 +52,9 @@ class Updater {
   void execute(const UpdateStep& step, const AdamArguments& arguments);
   void fetch_gradient(std::uint32_t block);
   void update(std::uint32_t block, const AdamArguments& arguments);
+  // Where the update finds the block's gradient; done_with_gradient() once it has been enqueued.
+  const std::byte* gradient(std::uint32_t block);
+  void done_with_gradient(std::uint32_t block);
   void store_parameters(std::uint32_t block);
   void fill_block(std::uint32_t block, const Fill& fill);
   void round_block(std::uint32_t block);

@@ -15,7 +15,7 @@ HEADER_OWNERS = {
     "cpu_adam": "adam",
     "swap": "swap_journal swap_paths swap_store",
     "comm": "mpi_module",
-    "zero": "engine state_hash",
+    "zero": "engine state_hash step_result",
     "checkpoint": "inspect",
     "planner": "planner",
     "model": "model",

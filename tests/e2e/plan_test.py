@@ -14,6 +14,7 @@ PLACEMENTS = [  # stage, optimizer, gradients, parameters
     (1, "none", "none", "none"), (1, "cpu", "none", "none"), (1, "nvme", "none", "none"),
     (2, "none", "none", "none"), (2, "cpu", "cpu", "none"), (2, "nvme", "cpu", "none"),
     (3, "none", "none", "none"), (3, "cpu", "none", "cpu"), (3, "nvme", "cpu", "cpu"), (3, "none", "cpu", "cpu"),
+    (2, "cpu", "nvme", "none"), (3, "nvme", "nvme", "nvme"), (3, "cpu", "none", "nvme"), (3, "none", "nvme", "nvme"),
 ]
 
 
@@ -21,7 +22,7 @@ class Plan(job_test.JobTest):
     def placement(self, stage, optimizer, gradients, parameters, **more):
         options = {**headrace_job.TINY_MODEL, "stage": stage, "offload_optimizer": optimizer, "offload_gradients": gradients,
                    "offload_parameters": parameters, "swap_block": "96KiB", "bucket": "64KiB", **more}
-        if optimizer == "nvme":
+        if "nvme" in (optimizer, gradients, parameters):
             (self.folder / "swap").mkdir(exist_ok=True)
             options["swap_path"] = self.folder / "swap"
         return options
@@ -50,6 +51,9 @@ class Plan(job_test.JobTest):
         last = outcome.steps[-1]
         self.assertEqual(plan["step_bytes"]["reduce_scatter"], last["reduce_scatter_bytes"], (ranks, placement))
         self.assertEqual(plan["step_bytes"]["all_gather"], last["all_gather_bytes"], (ranks, placement))
+        if "nvme" in placement:
+            for direction in ("read", "written"):
+                self.assertEqual(plan["step_bytes"][f"nvme_{direction}"], last[f"nvme_{direction}_bytes"], (ranks, placement, direction))
         return plan, outcome
 
     def test_peaks_and_bytes_of_every_stage_and_tier_are_as_planned(self):
@@ -59,6 +63,7 @@ class Plan(job_test.JobTest):
 
     def test_accumulation_and_recomputation_are_planned(self):
         self.check(2, (2, "cpu", "cpu", "none"), accumulation=3)
+        self.check(2, (3, "nvme", "nvme", "nvme"), accumulation=3)
         self.check(2, (3, "none", "none", "none"), accumulation=2, recompute=True)
 
     def test_bytes_on_the_wire_are_the_formula_of_the_paper(self):

@@ -55,13 +55,15 @@ TEST_P(Equality, every_stage_and_tier_gives_the_bits_of_the_unsharded_computatio
     const TemporaryFolder folder;
     run.options = with(base_options(param.dtype, param.accumulation), combination);
     run.options.swap_directories =
-        combination.optimizer == Tier::nvme ? std::vector{folder.path()} : std::vector<std::string>{};
+        combination.uses_nvme() ? std::vector{folder.path()} : std::vector<std::string>{};
     // Sizes that must not matter rotate with the combination.
     run.options.swap_block_bytes = variant % 2 == 0 ? 12 * 4096 : 24 * 4096;
     run.options.swap_buffers = 3 + static_cast<std::uint32_t>(variant % 3);
     run.options.prefetch_units = static_cast<std::uint32_t>(variant % 3);
     run.options.swap_cache_bytes = variant % 3 == 0 ? 20 * 4096 * static_cast<Bytes>(variant) : 0;
     run.options.bucket_bytes = variant % 2 == 0 ? 1 : 256 << 10;
+    run.options.parameter_buffers = 1 + static_cast<std::uint32_t>(variant % 4);
+    run.options.gradient_buffers = 1 + static_cast<std::uint32_t>(variant % 3);
     run.options.persistence_numel = variant % 4 == 0 ? 100 : 0;
     run.options.retain_adjacent = variant % 5 != 0;
     run.device.compute_threads = 1 + variant % 2;

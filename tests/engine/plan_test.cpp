@@ -10,31 +10,6 @@
 namespace headrace::testing {
 namespace {
 
-// Forward and backward of the toy module, as hook calls.
-std::vector<HookCall> toy_calls(std::size_t units) {
-  std::vector<HookCall> calls;
-  const auto add = [&](HookCall::Kind kind, std::size_t unit) {
-    calls.push_back({kind, static_cast<std::uint32_t>(unit)});
-  };
-  for (std::size_t u = 0; u < units; ++u) add(HookCall::Kind::acquire, u), add(HookCall::Kind::release, u);
-  for (std::size_t u = units; u-- > 0;) {
-    add(HookCall::Kind::acquire, u);
-    add(HookCall::Kind::gradient_buffer, u);
-    add(HookCall::Kind::release, u);
-    add(HookCall::Kind::gradients_ready, u);
-  }
-  return calls;
-}
-
-PlanRequest request_for(const EngineRun& run) {
-  return {.units = run.units,
-          .model_memory = {},
-          .model_memory_with_recompute = {},
-          .hook_calls = toy_calls(run.units.size()),
-          .engine = run.options,
-          .world_size = run.world_size};
-}
-
 class PlanAgainstReality : public ::testing::TestWithParam<int> {};
 
 TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
@@ -48,7 +23,7 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
       run.options.accumulation = accumulation;
       run.options.swap_block_bytes = 12 * 8192;
       run.options.swap_cache_bytes = accumulation == 3 ? 200'000 : 0;
-      if (combination.optimizer == Tier::nvme) run.options.swap_directories = {folder.path()};
+      if (combination.uses_nvme()) run.options.swap_directories = {folder.path()};
       TagBytes device_peak, host_peak;
       std::mutex mutex;
       run.inspect = [&](int, Engine& engine, Device&) {
@@ -59,7 +34,7 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
         }
       };
       run_engine(run);
-      const MemoryPlan plan = plan_memory(request_for(run));
+      const MemoryPlan plan = plan_memory(toy_plan_request(run));
       for (std::size_t t = 0; t < memory_tag_count; ++t) {
         const auto tag = static_cast<MemoryTag>(t);
         EXPECT_EQ(plan.device[tag], device_peak[tag]) << describe(combination) << " device " << name_of(tag);
@@ -87,7 +62,7 @@ TEST_P(PlanAgainstReality, communicated_bytes_of_a_step_are_the_planned_bytes) {
       };
       for (run.steps = 0; run.steps <= 2; ++run.steps) run_engine(run);
       for (const int step : {1, 2}) {
-        const TrafficCounters planned = plan_traffic(request_for(run), step == 1);
+        const TrafficCounters planned = plan_traffic(toy_plan_request(run), step == 1);
         EXPECT_EQ(measured[step].all_gather_bytes - measured[step - 1].all_gather_bytes,
                   planned.all_gather_bytes)
             << describe(combination) << " step " << step << " prefetch " << prefetch;
@@ -116,7 +91,7 @@ TEST_P(PlanAgainstReality, bytes_to_and_from_nvme_are_the_planned_bytes_with_and
       measured[run.steps].written_bytes += engine.counters().io.written_bytes;
     };
     for (run.steps = 2; run.steps <= 3; ++run.steps) run_engine(run);
-    const IoCounters planned = plan_io(request_for(run));
+    const IoCounters planned = plan_io(toy_plan_request(run));
     EXPECT_EQ(measured[3].read_bytes - measured[2].read_bytes, planned.read_bytes) << "cache " << cache;
     EXPECT_EQ(measured[3].written_bytes - measured[2].written_bytes, planned.written_bytes)
         << "cache " << cache;
@@ -135,7 +110,7 @@ TEST_P(PlanAgainstReality, planned_communication_is_the_formula_of_the_paper) {
       run.options.stage = stage;
       run.options.accumulation = static_cast<int>(n);
       run.options.retain_adjacent = false;
-      const TrafficCounters planned = plan_traffic(request_for(run), false);
+      const TrafficCounters planned = plan_traffic(toy_plan_request(run), false);
       const std::uint64_t elements =
           (planned.all_gather_bytes + planned.reduce_scatter_bytes) / 2;  // bf16, all ranks
       EXPECT_EQ(elements, (stage < 3 ? n + 1 : 3 * n) * numel * (ranks - 1))

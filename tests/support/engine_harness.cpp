@@ -22,7 +22,7 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
   EngineOptions options = run.options;
   for (std::string& directory : options.swap_directories) directory += fmt::format("/rank-{:05}", rank);
   const auto kernels = run.make_kernels(device);
-  const auto io = options.optimizer_tier == Tier::nvme ? make_thread_engine({}) : nullptr;
+  const auto io = options.swap_directories.empty() ? nullptr : run.make_io();
   Engine engine(device, *kernels, communicator, io.get(), options);
   ToyModule module;
   module.specs = run.units;
@@ -40,6 +40,7 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
     const std::uint64_t iteration = result.state.iteration++;
     if (run.before_step) run.before_step(rank, iteration, module);
     for (int m = 0; m < options.accumulation; ++m) {
+      if (run.before_micro_batch) run.before_micro_batch(iteration, m, module);
       const std::uint64_t sample = result.state.data_position + static_cast<std::uint64_t>(rank);
       module.run(engine, device, static_cast<int>(sample), iteration);
       result.state.data_position += per_micro_batch;
@@ -65,16 +66,43 @@ EngineRunResult run_engine(const EngineRun& run) {
   return first;
 }
 
+// Forward and backward of the toy module, as hook calls.
+static std::vector<HookCall> toy_calls(std::size_t units) {
+  std::vector<HookCall> calls;
+  const auto add = [&](HookCall::Kind kind, std::size_t unit) {
+    calls.push_back({kind, static_cast<std::uint32_t>(unit)});
+  };
+  for (std::size_t u = 0; u < units; ++u) add(HookCall::Kind::acquire, u), add(HookCall::Kind::release, u);
+  for (std::size_t u = units; u-- > 0;) {
+    add(HookCall::Kind::acquire, u);
+    add(HookCall::Kind::gradient_buffer, u);
+    add(HookCall::Kind::release, u);
+    add(HookCall::Kind::gradients_ready, u);
+  }
+  return calls;
+}
+
+PlanRequest toy_plan_request(const EngineRun& run) {
+  return {.units = run.units,
+          .model_memory = {},
+          .model_memory_with_recompute = {},
+          .hook_calls = toy_calls(run.units.size()),
+          .engine = run.options,
+          .world_size = run.world_size};
+}
+
 std::vector<Combination> legal_combinations(bool nvme) {
+  constexpr Tier tiers[] = {Tier::device, Tier::host, Tier::nvme};
   std::vector<Combination> all;
   for (int stage = 0; stage <= 3; ++stage)
-    for (const Tier optimizer : {Tier::device, Tier::host, Tier::nvme})
-      for (const Tier gradients : {Tier::device, Tier::host})
-        for (const Tier parameters : {Tier::device, Tier::host}) {
-          if (optimizer == Tier::nvme && !nvme) continue;
+    for (const Tier optimizer : tiers)
+      for (const Tier gradients : tiers)
+        for (const Tier parameters : tiers) {
+          const Combination combination{stage, optimizer, gradients, parameters};
+          if (combination.uses_nvme() && !nvme) continue;
           if (gradients != Tier::device && stage < 2) continue;
           if (parameters != Tier::device && stage < 3) continue;
-          all.push_back({stage, optimizer, gradients, parameters});
+          all.push_back(combination);
         }
   return all;
 }

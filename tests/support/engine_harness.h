@@ -8,6 +8,7 @@
 #include <string>
 
 #include "headrace/engine.h"
+#include "headrace/planner.h"
 #include "tests/support/thread_communicator.h"
 #include "tests/support/toy_module.h"
 
@@ -35,14 +36,19 @@ struct EngineRun {
   std::vector<UnitSpec> units = awkward_units();
   std::function<void(int rank, std::uint64_t step, ToyModule& module)> before_step =
       {};  // changes the module
+  std::function<void(std::uint64_t step, int micro_batch, ToyModule& module)> before_micro_batch = {};
   // At the end, on every rank; the place for looking inside.
   std::function<void(int rank, Engine& engine, Device& device)> inspect = {};
   bool resume = false;
   // For devices other than the CPU's.
   std::function<std::unique_ptr<Device>()> make_device = {};
   std::function<std::unique_ptr<DeviceKernels>(Device&)> make_kernels = make_cpu_kernels;
+  std::function<std::unique_ptr<IoEngine>()> make_io = [] { return make_thread_engine({}); };
   ToyCompute* compute = &host_toy_compute();
 };
+
+// What the planner is asked about such a run.
+PlanRequest toy_plan_request(const EngineRun& run);
 
 struct EngineRunResult {
   std::uint64_t hash = 0;
@@ -56,10 +62,13 @@ EngineRunResult run_engine(const EngineRun& run);
 // One rank of such a run, over a device and a communicator of its own.
 EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, Communicator& communicator);
 
-// Every legal combination of stage and tiers; optimizer on NVMe only when `nvme`.
+// Every legal combination of stage and tiers; anything on NVMe only when `nvme`.
 struct Combination {
   int stage;
   Tier optimizer, gradients, parameters;
+  bool uses_nvme() const {
+    return optimizer == Tier::nvme || gradients == Tier::nvme || parameters == Tier::nvme;
+  }
 };
 std::vector<Combination> legal_combinations(bool nvme);
 std::string describe(const Combination& combination);

@@ -17,8 +17,8 @@ FACTORS = {
     "accumulation": (1, 3),
     "stage": (0, 1, 2, 3),
     "offload_optimizer": TIERS,
-    "offload_gradients": TIERS[:2],
-    "offload_parameters": TIERS[:2],
+    "offload_gradients": TIERS,
+    "offload_parameters": TIERS,
     "swap_block": ("48KiB", "192KiB"),
     "prefetch_units": (0, 2),
     "threads": (1, 2),
@@ -77,7 +77,7 @@ def run(program, corpus, case, folder, **environment):
     options = {**headrace_job.TINY_MODEL, "data": corpus, "steps": STEPS, "clip": CLIP, "learning_rate": 1e-2, "seed": 5,
                "bucket": case["swap_block"], "quiet": True,
                **{name: value for name, value in case.items() if name != "ranks"}}
-    if case["offload_optimizer"] == "nvme":
+    if "nvme" in (case["offload_optimizer"], case["offload_gradients"], case["offload_parameters"]):
         (folder / "swap").mkdir(parents=True, exist_ok=True)
         options["swap_path"] = folder / "swap"
     return headrace_job.train(program, options, folder, case["ranks"], environment=environment)

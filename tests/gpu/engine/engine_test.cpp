@@ -74,7 +74,7 @@ class CudaEngine : public ::testing::Test {
       EngineRun run = base;
       run.options = with(base.options, combination);
       run.options.swap_directories =
-          combination.optimizer == Tier::nvme ? std::vector{folder.path()} : std::vector<std::string>{};
+          combination.uses_nvme() ? std::vector{folder.path()} : std::vector<std::string>{};
       run.options.swap_block_bytes = variant % 2 == 0 ? 12 * 4096 : 24 * 4096;
       run.options.prefetch_units = variant % 3;
       ++variant;

@@ -228,7 +228,7 @@ TEST_F(InspectTest, a_path_without_a_store_is_a_usage_error) {
 
 TEST_F(InspectTest, a_layout_of_another_program_and_a_damaged_journal_are_problems_not_crashes) {
   make(2, 3, 200);
-  flip_bit(rank_folder(1) + "/journal.bin", 40);
+  flip_bit(rank_folder(1) + "/journal.bin", 1536 + 40);  // in the first record
   InspectReport report = inspect();
   EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("journal.bin")));
   EXPECT_EQ(report.ranks.size(), 1u);
@@ -333,7 +333,7 @@ TEST_F(InspectTest, pipe_in_the_place_of_any_file_is_a_problem_and_nobody_waits_
     const std::string path = rank_folder(0) + "/" + name;
     std::filesystem::remove(path);
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-    EXPECT_THAT(inspect({}).problems, ::testing::Contains(HasSubstr("pipe"))) << name;
+    EXPECT_THAT(inspect({}).problems, ::testing::Contains(HasSubstr(path)));
     std::filesystem::remove_all(rank_folder(0));
   }
 }

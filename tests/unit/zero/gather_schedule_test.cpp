@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "headrace/errors.h"
 
 namespace headrace {
@@ -129,6 +131,75 @@ TEST(GatherSchedule, a_different_path_stops_prefetch_until_the_next_micro_batch)
   schedule.release(0);
   schedule.begin_micro_batch();
   EXPECT_EQ(gathered_by(schedule, 0), (std::vector<UnitId>{0, 1}));
+}
+
+// What upcoming() says before each acquire, against the gathers that follow, over several micro-batches.
+void expect_forecast_is_right(GatherSchedule schedule, const std::vector<std::vector<UnitId>>& calls) {
+  std::vector<UnitId> forecast, gathered;
+  const auto run = [&](bool check) {
+    schedule.begin_micro_batch();
+    for (const std::vector<UnitId>& held : calls) {  // acquired together, released together
+      for (const UnitId unit : held) {
+        if (check && forecast.empty()) forecast = schedule.upcoming(5, true), gathered.clear();
+        for (const UnitId next : gathered_by(schedule, unit)) gathered.push_back(next);
+        if (!check || gathered.size() < forecast.size()) continue;
+        gathered.resize(forecast.size());
+        EXPECT_EQ(gathered, forecast);
+        forecast.clear();
+      }
+      for (const UnitId unit : held) schedule.release(unit);
+    }
+  };
+  run(false);
+  run(false);
+  for (int micro_batch = 0; micro_batch < 4; ++micro_batch) run(true);
+}
+
+TEST(GatherSchedule, knows_what_it_will_gather) {
+  const std::vector<std::vector<UnitId>> there_and_back{{0}, {1}, {2}, {3}, {4}, {4}, {3}, {2}, {1}, {0}},
+      nested{{0}, {0, 1}, {0, 2}, {3}, {0, 3}, {2}, {0, 1}, {0}};
+  for (const std::uint32_t prefetch : {0u, 1u, 2u, 4u})
+    for (const bool retain : {false, true})
+      for (const auto& calls : {there_and_back, nested}) {
+        SCOPED_TRACE(prefetch);
+        expect_forecast_is_right(
+            GatherSchedule({8, 8, 8, 8, 8}, {.prefetch_units = std::max(prefetch, 1u), .retain = retain}),
+            calls);
+        expect_forecast_is_right(
+            GatherSchedule({100, 8, 8, 0, 8}, {.prefetch_units = prefetch, .retain = retain}),
+            there_and_back);
+      }
+}
+
+TEST(GatherSchedule, foresees_nothing_without_an_order_and_beyond_the_last_micro_batch) {
+  GatherSchedule schedule(std::vector<Bytes>(4, 8), {.prefetch_units = 0, .retain = false});
+  EXPECT_TRUE(schedule.upcoming(8, true).empty());
+  run_micro_batch(schedule, 4);
+  EXPECT_TRUE(schedule.upcoming(8, true).empty());  // still learning
+  schedule.invalidate();
+  EXPECT_EQ(schedule.upcoming(3, false), (std::vector<UnitId>{0, 1, 2}));  // of the next one
+  run_micro_batch(schedule, 4);
+  EXPECT_TRUE(schedule.upcoming(8, false).empty());
+  EXPECT_EQ(schedule.upcoming(2, true), (std::vector<UnitId>{0, 1}));
+}
+
+TEST(GatherSchedule, foresees_nothing_once_the_order_is_left) {
+  GatherSchedule schedule(std::vector<Bytes>(4, 8), {.prefetch_units = 0, .retain = false});
+  run_micro_batch(schedule, 4);
+  schedule.begin_micro_batch();
+  schedule.acquire(2);
+  EXPECT_TRUE(schedule.upcoming(8, true).empty());
+}
+
+// Released later than when the order was recorded: the forecast ends where it would hold more than there is.
+TEST(GatherSchedule, foresees_without_fail_when_more_is_held_than_before) {
+  GatherSchedule schedule(std::vector<Bytes>(4, 8), {.prefetch_units = 0, .retain = false});
+  run_micro_batch(schedule, 4);
+  schedule.begin_micro_batch();
+  schedule.acquire(0);
+  EXPECT_EQ(schedule.upcoming(2, false), (std::vector<UnitId>{1, 2}));
+  schedule.acquire(0);  // held twice
+  EXPECT_TRUE(schedule.upcoming(8, false).empty());
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// What an optimizer step gives back, what goes with its commit, and what has been counted so far.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "headrace/communicator.h"
+#include "headrace/io_engine.h"
+
+namespace headrace {
+
+struct StepResult {
+  std::uint64_t step = 0;      // optimizer steps applied so far
+  double gradient_norm = 0.0;  // of the averaged gradient, before clipping; inf when not finite
+  bool clipped = false, skipped = false;
+};
+
+// What else must continue with the parameters: written with every commit, read back by resume().
+struct TrainingState {
+  std::uint64_t data_position = 0;  // samples consumed by all ranks
+  std::uint64_t rng_state = 0;
+  std::uint64_t iteration = 0;  // steps begun, skipped ones included: drives the schedule
+  double loss_scale = 1.0;
+  std::string run{};  // which run this is, as its owner tells one from another; opaque here
+};
+
+// Seconds that compute, the reduction or the owner waited for each cause; bytes moved. Cumulative.
+struct EngineCounters {
+  double upload_stall_seconds = 0, download_stall_seconds = 0, nvme_stall_seconds = 0,
+         communicate_stall_seconds = 0, optimizer_seconds = 0;
+  IoCounters io;
+  TrafficCounters traffic;
+};
+
+}  // namespace headrace

@@ -1,0 +1,104 @@
+// Constant-size pinned buffers through which blocks pass between NVMe and a consumer: a lane, or the owner
+// thread while that lane is idle. Buffers are used in turn, so the owner knows a block's address when it
+// enqueues copies, long before the block is there; and a consumer that is done with a buffer starts what
+// waits for it, so reads go on while the owner is elsewhere.
+//
+// Threads: the owner asks for passages, and may drop those that it has given to no consumer. The consumer,
+// one at a time, takes every other one in the order asked: await, then write or release. A failed transfer is
+// thrown (IoError, CorruptData) at the await of its block, of the buffer's next one, or by flush().
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "src/zero/read_ahead.h"
+#include "src/zero/scratch_store.h"
+
+namespace headrace {
+
+class BlockRing {
+ public:
+  using Index = ScratchStore::Index;
+  enum class Use : std::uint8_t { read, read_and_write, overwrite };
+
+  // One block's time in a buffer.
+  class Passage;
+  using Handle = std::shared_ptr<Passage>;
+
+  BlockRing(EngineContext& context, ScratchStore& store, Bytes buffer_bytes, std::uint32_t count);
+  ~BlockRing();
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(buffers_.size()); }
+  Handle ask(Index block, Use use);
+  static std::byte* memory(const Handle& passage);
+  // Waits for its read if one is in flight: the block may then be written again.
+  void drop(const Handle& passage);
+
+  // Consumer: blocks until the buffer is free and, unless it is overwritten, holds the block.
+  void await(const Handle& passage);
+  void write(const Handle& passage);    // starts writing; the buffer is free when that is done
+  void release(const Handle& passage);  // the buffer is free
+
+  // The same in a lane's order; none of them blocks the caller.
+  void enqueue_await(Lane lane, const Handle& passage);
+  void enqueue_write(Lane lane, const Handle& passage);
+  void enqueue_release(Lane lane, const Handle& passage);
+
+  // Owner, consumer idle: every write is on the disk's side, or its failure is thrown.
+  void flush();
+  // After an error, or before the memory is unpinned: waits for everything in flight. Lanes idle.
+  void abandon() noexcept;
+  // Seconds that a lane stood in await.
+  double waited_seconds(Lane lane) const;
+
+ private:
+  struct Buffer {
+    std::byte* memory = nullptr;
+    Handle last;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+  void start_what_can_be(Lock& lock);
+  void start(const Handle& passage, Lock& lock);
+  void unlink(const Handle& passage);
+
+  Device& device_;
+  ScratchStore& store_;
+  Bytes buffer_bytes_;
+  HostBuffer memory_;
+  std::mutex mutex_;
+  std::condition_variable started_;
+  std::vector<Buffer> buffers_;
+  std::uint64_t asked_ = 0;
+  std::deque<Handle> queued_;                    // not started, in the order asked
+  std::vector<std::weak_ptr<Passage>> writers_;  // per block: the last passage that writes it
+  std::array<std::atomic<std::int64_t>, lane_count> waited_nanoseconds_{};
+};
+
+// Takes blocks from NVMe through a ring, the expected ones read ahead. Owner thread.
+class BlockReader {
+ public:
+  BlockReader(BlockRing& ring, BlockRing::Use use, std::uint32_t depth)
+      : ring_(ring), use_(use), policy_(depth) {}
+  // What will be taken next, in this order (read_ahead.h).
+  void expect(std::span<const BlockRing::Index> sequence);
+  BlockRing::Handle take(BlockRing::Index block);
+  // Nothing is on its way any more.
+  void drop_all();
+  std::uint32_t depth() const { return policy_.depth(); }
+
+ private:
+  void drop_after(std::size_t keep);
+
+  BlockRing& ring_;
+  BlockRing::Use use_;
+  ReadAhead policy_;
+  std::deque<BlockRing::Handle> passages_;  // of policy_.on_its_way()
+};
+
+}  // namespace headrace
