@@ -93,8 +93,12 @@ class Inspect(ProgramTest):
 
     def test_hash_of_what_keeps_no_state_fails(self):
         self.succeeds(*RUN, "--steps", 1)
-        report = self.report("--hash")
-        self.assertRegex(report["state_hash"], r"^[0-9a-f]{16}$")
+        self.assertRegex(self.report("--hash")["state_hash"], r"^[0-9a-f]{16}$")
+        self.succeeds(*RUN, "--steps", 1, "--durability", "none")
+        self.report()
+        report = self.report("--hash", status=1)
+        self.assertIsNone(report["state_hash"])
+        self.assertIn("durability none", report["problems"][0])
 
 
 if __name__ == "__main__":
