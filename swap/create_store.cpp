@@ -199,9 +199,9 @@ Bytes alignment_of(const std::vector<IoFile>& files) {
 // One path's files but its description, all space reserved.
 void make_files(StorePath& path, std::uint32_t number, const Description& store, const StripeMap& map) {
   if (map.file_bytes(number) > 0) path.extents->preallocate(map.file_bytes(number));
+  if (store.shape.durability == Durability::none) return;  // nobody opens it again
   path.extents->sync_data();
-  if (store.shape.durability == Durability::step)
-    path.journal.emplace(Journal::create(path.directory, store.journal_identity(number)));
+  path.journal.emplace(Journal::create(path.directory, store.journal_identity(number)));
   sync_folder(path.directory);  // no description without the files it describes
 }
 

@@ -107,6 +107,17 @@ std::vector<Combination> legal_combinations(bool nvme) {
   return all;
 }
 
+std::vector<Combination> pairwise_combinations(std::uint32_t which) {
+  std::vector<Combination> chosen = legal_combinations(true);
+  std::erase_if(chosen, [&](const Combination& c) {
+    const auto sum = static_cast<std::uint32_t>(c.optimizer) + static_cast<std::uint32_t>(c.gradients) +
+                     static_cast<std::uint32_t>(c.parameters);
+    if (c.stage == 3) return sum % 3 != which % 3;
+    return c.gradients != Tier::device && c.gradients != c.optimizer;
+  });
+  return chosen;
+}
+
 std::string describe(const Combination& c) {
   return fmt::format("stage {} optimizer {} gradients {} parameters {}", c.stage, name_of(c.optimizer),
                      name_of(c.gradients), name_of(c.parameters));

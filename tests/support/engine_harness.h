@@ -71,6 +71,8 @@ struct Combination {
   }
 };
 std::vector<Combination> legal_combinations(bool nvme);
+// Of those a few that hold every pair of stage 3's tiers; `which` of 0, 1 and 2 together hold all of stage 3.
+std::vector<Combination> pairwise_combinations(std::uint32_t which);
 std::string describe(const Combination& combination);
 EngineOptions with(EngineOptions options, const Combination& combination);
 
