@@ -62,13 +62,15 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
                  "update_override stands for the host's update, which the device tier does not have");
 }
 
-void EngineContext::pin(std::span<std::byte> memory) {
-  if (options.pin_memory && !memory.empty() && device.pin(memory)) pinned_.push_back(memory);
+bool EngineContext::pin(std::span<std::byte> memory) {
+  if (!options.pin_memory || memory.empty() || !device.pin(memory)) return false;
+  pinned_.push_back(memory);
+  return true;
 }
 
+// The I/O engine would meet the same limit of locked memory, and one warning of it is enough.
 void EngineContext::pin_for_io(std::span<std::byte> memory) {
-  pin(memory);
-  if (io != nullptr && options.pin_memory) registrations_.push_back(io->register_memory(memory));
+  if (pin(memory) && io != nullptr) registrations_.push_back(io->register_memory(memory));
 }
 
 void EngineContext::unpin_all() noexcept {

@@ -30,7 +30,7 @@ struct EngineContext {
   EngineContext(Device& device_in, DeviceKernels& kernels_in, Communicator& communicator_in, IoEngine* io_in,
                 const EngineOptions& options_in);
   // Makes a buffer of the engine fast to copy, until unpin_all(): before the first of them goes away.
-  void pin(std::span<std::byte> memory);
+  bool pin(std::span<std::byte> memory);         // whether it is pinned now
   void pin_for_io(std::span<std::byte> memory);  // and fast to read and write on NVMe
   void unpin_all() noexcept;
   Bytes element_bytes() const { return size_of(options.dtype); }
