@@ -77,17 +77,20 @@ void Uring::try_out() {
 io_uring_sqe* Uring::next_sqe() {
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
   HEADRACE_CHECK(sqe != nullptr, "more io_uring requests than the queue depth");
+  passed_on_ = false;
   return sqe;
 }
 
 void Uring::submit() {
   const int result = io_uring_submit(&ring_);
+  passed_on_ = true;
   const bool passing = result == -EINTR || result == -EAGAIN || result == -EBUSY;
   HEADRACE_CHECK(result >= 0 || passing, "io_uring_enter: {}", std::strerror(-result));
 }
 
+// With SQPOLL the kernel's thread takes them in its own time.
 bool Uring::unsubmitted() const {
-  return (ring_.flags & IORING_SETUP_SQPOLL) == 0 && io_uring_sq_ready(&ring_) > 0;
+  return !passed_on_ || ((ring_.flags & IORING_SETUP_SQPOLL) == 0 && io_uring_sq_ready(&ring_) > 0);
 }
 
 void Uring::wait_events(std::uint32_t count) {

@@ -51,6 +51,7 @@ class Uring {
   int try_set_up(const Options& options);
 
   io_uring ring_{};
+  bool passed_on_ = true;  // all that next_sqe() gave
   bool polls_ = false, has_file_table_ = false, has_buffer_table_ = false;
 };
 

@@ -29,6 +29,8 @@ Bytes device_arena_bytes(const RunPlan& plan);
 // process here, because the other ranks may be waiting for this one.
 int train(const ResolvedOptions& options);
 
+Bytes peak_rss_bytes();  // most that this process has had resident (VmHWM)
+
 // Writes the one paragraph of an error to stderr and returns the exit status of its kind. In a job, rank 0
 // speaks at once and the others only if the job is still there a moment later: the same error is not printed
 // once a rank.

@@ -22,12 +22,21 @@ struct SwapPoint {
   std::uint32_t queue_depth = 32;
   Bytes request_bytes = 1 << 20;
   IoKind io = IoKind::automatic;
+  std::uint32_t placement = 0;  // of TuneReport::placements
   bool operator==(const SwapPoint&) const = default;
 };
 std::string text_of(const SwapPoint& point);  // "block 3MiB, 8 buffers, depth 32, requests 1MiB, io_uring"
 
+// Over which of the swap paths the blocks lie.
+struct SwapPlacement {
+  std::string name;                  // "by rate", "alike", "parity 1", or the one path
+  std::vector<std::uint32_t> paths;  // of TuneOptions::swap_paths
+  std::vector<double> rates;         // of each, as --swap-path-rates; empty with one path and with parity
+};
+
 struct TuneOptions {
   std::vector<std::string> swap_paths;  // existing folders
+  std::uint32_t parity = 0;             // swap paths that may be lost; then all are used
   double seconds = 60;
   Bytes host_memory_bytes = Bytes{1} << 30;  // most that a point may take
   std::uint64_t parameters = 0;              // of the run that is planned; 0: as many as a trial has
@@ -37,6 +46,7 @@ struct TuneOptions {
 // One sample of a point, or why there is none.
 struct TuneTrial {
   SwapPoint point{};
+  std::string placement{};       // its name, where there are several
   std::string stage{};           // "coarse", "again", "fine", "confirm"
   double step_seconds = 0;       // of `parameters`
   std::uint64_t parameters = 0;  // in this trial
@@ -59,6 +69,7 @@ struct TuneCeiling {
 };
 
 struct TuneReport {
+  std::vector<SwapPlacement> placements;
   std::vector<TuneTrial> trials;
   std::optional<SwapPoint> best;  // none: no trial ran
   std::string decision;           // why this one, in words

@@ -13,7 +13,7 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
-#include "src/train/metrics.h"
+#include "headrace/train.h"
 #include "src/tune/closed_form.h"
 #include "src/tune/resident_update.h"
 #include "src/tune/statistics.h"

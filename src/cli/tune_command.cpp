@@ -26,8 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TuneFlags {
-  std::vector<std::string> swap_paths, seconds, host_memory, parameters, durability, threads, endurance, json,
-      to;
+  std::vector<std::string> swap_paths, parity, seconds, host_memory, parameters, durability, threads,
+      endurance, json, to;
 };
 
 double number_of(const std::string& flag, const std::string& text, double least, double most, bool whole) {
@@ -66,17 +66,28 @@ std::vector<std::string> paths_of(const std::vector<std::string>& given) {
   if (given.empty())
     throw UsageError(
         "no drive is given: --swap-path DIR, a folder on the drive that is to hold optimizer states.");
-  if (given.size() > 1)
-    throw UsageError(fmt::format(
-        "--swap-path is given {} times. A run keeps its states on one path: tune each of them alone.",
-        given.size()));
+  for (std::size_t p = 0; p < given.size(); ++p)
+    if (std::count(given.begin(), given.end(), given[p]) > 1)
+      throw UsageError(fmt::format("--swap-path {} is given twice.", given[p]));
   return given;
+}
+
+std::uint32_t parity_of(const TuneFlags& flags) {
+  if (flags.parity.empty()) return 0;
+  const auto parity = static_cast<std::uint32_t>(
+      number_of("--swap-parity", only_value("--swap-parity", flags.parity), 0, 16, true));
+  if (parity > 0 && parity >= flags.swap_paths.size())
+    throw UsageError(
+        fmt::format("--swap-parity {} needs at least {} swap paths, {} given.", parity, parity + 1,
+                    flags.swap_paths.size() == 1 ? "1 is" : fmt::format("{} are", flags.swap_paths.size())));
+  return parity;
 }
 
 TuneOptions options_of(const TuneFlags& flags) {
   constexpr double shortest = 2, longest = 86400, most_parameters = 1e13;
   TuneOptions options;
   options.swap_paths = paths_of(flags.swap_paths);
+  options.parity = parity_of(flags);
   if (!flags.seconds.empty())
     options.seconds = parse_seconds(only_value("--seconds", flags.seconds), "--seconds", shortest, longest);
   options.host_memory_bytes = memory_limit(flags.host_memory);
@@ -129,14 +140,15 @@ void print_heading() {
 }
 
 void print_trial(const TuneTrial& trial) {
+  const std::string placement = trial.placement.empty() ? "" : "  " + trial.placement;
   const SwapPoint& point = trial.point;
   fmt::print("{:<8} {:>8} {:>7} {:>5} {:>8} {:<8} ", trial.stage, size_text(point.block_bytes), point.buffers,
              point.queue_depth, size_text(point.request_bytes), engine_name(point.io));
   if (trial.failure.empty())
-    fmt::print("{:>7.3f} s {:>6.2f} {:>10.1f}\n", trial.step_seconds, trial.bytes_per_second * 1e-9,
-               trial.parameters_per_second * 1e-6);
+    fmt::print("{:>7.3f} s {:>6.2f} {:>10.1f}{}\n", trial.step_seconds, trial.bytes_per_second * 1e-9,
+               trial.parameters_per_second * 1e-6, placement);
   else
-    fmt::print("failed: {}\n", trial.failure);
+    fmt::print("failed{}: {}\n", placement, trial.failure);
   std::fflush(stdout);
 }
 
@@ -157,6 +169,8 @@ void print_ceiling(const TuneReport& report) {
 
 void print_report(const TuneReport& report, double endurance) {
   fmt::print("\nbest: {}\n", text_of(*report.best));
+  if (report.placements.size() > 1)
+    fmt::print("  blocks placed {}\n", report.placements[report.best->placement].name);
   fmt::print("  {}\n  {} of host memory\n", report.decision, format_bytes(report.memory_bytes));
   if (report.ceiling) print_ceiling(report);
   const double a_day = written_bytes_a_day(report);
@@ -237,7 +251,10 @@ void add_tune(CLI::App& program, int& status) {
     collect_values(command->add_option(flag, values, meaning))->type_name(type);
   };
   add("--swap-path", flags->swap_paths,
-      "existing folder on the drive that is to hold optimizer states (required)", "DIR");
+      "existing folder on the drive that is to hold optimizer states (required); several may be used "
+      "together",
+      "DIR");
+  add("--swap-parity", flags->parity, "swap paths that the run may lose (default 0)", "N");
   add("--seconds", flags->seconds, "time for everything (default 60)", "SECONDS");
   add("--host-memory", flags->host_memory, "most that the swap buffers may take (default 1GiB)", "SIZE");
   add("--parameters", flags->parameters, "of the run to predict a step for, like 7e9", "N");

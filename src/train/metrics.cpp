@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "headrace/errors.h"
+#include "headrace/train.h"
 
 namespace headrace {
 namespace {

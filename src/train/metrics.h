@@ -64,6 +64,5 @@ class MetricsFile {
 
 std::string format_loss(double loss);         // "not finite" where it is not
 std::string format_hash(std::uint64_t hash);  // 16 hexadecimal digits
-Bytes peak_rss_bytes();                       // VmHWM of this process
 
 }  // namespace headrace

@@ -127,9 +127,11 @@ void check_swap_path(const ResolvedOptions& options) {
   if (options.swap_paths.empty()) return;
   std::uint32_t unusable = 0;
   for (const std::string& path : options.swap_paths) {
-    refuse_inside_data(options, "--swap-path", path);
     const std::string problem = problem_of(path);
-    if (problem.empty()) continue;
+    if (problem.empty()) {
+      refuse_inside_data(options, "--swap-path", path);
+      continue;
+    }
     if (!options.resume_swap || ++unusable > options.engine.swap_parity) throw UsageError(problem);
   }
   refuse_same_folder(options.swap_paths);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "headrace/tune.h"
 
@@ -17,14 +18,15 @@ struct RawRate {
 
 class RawFile {
  public:
-  // Makes the file and writes it whole once, block by block, until it is `bytes` long or `most_seconds` are
-  // over; no extent of it is new afterwards. Throws IoError.
-  RawFile(const std::string& path, const SwapPoint& point, Bytes bytes, double most_seconds);
+  // Makes a file at each path, and writes them once, block by block in proportion to `weights` (none: alike),
+  // until there are `bytes` or `most_seconds` are over; no extent of them is new afterwards. Throws IoError.
+  RawFile(const std::vector<std::string>& paths, const std::vector<double>& weights, const SwapPoint& point,
+          Bytes bytes, double most_seconds);
   ~RawFile();
   Bytes bytes() const { return bytes_; }
   RawRate first_write() const { return first_write_; }
 
-  // From the start of the file, at least one block, until its end or until `most_seconds` are over.
+  // From the start, at least one block, until the end or until `most_seconds` are over.
   RawRate read(double most_seconds) { return transfer(IoDirection::read, most_seconds); }
   RawRate write(double most_seconds) { return transfer(IoDirection::write, most_seconds); }
 
@@ -36,7 +38,8 @@ class RawFile {
   std::unique_ptr<IoEngine> io_;
   MemoryBudget budget_;
   StagingPool pool_;
-  IoFile file_;
+  std::vector<IoFile> files_;
+  std::vector<double> weights_;
   Bytes bytes_ = 0;
   RawRate first_write_;
 };

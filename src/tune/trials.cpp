@@ -9,35 +9,48 @@
 
 namespace headrace::tune {
 
-std::string Trials::store_name(Bytes block_bytes) {
-  return fmt::format("block-{}", block_bytes);
+namespace {
+
+std::string store_name(const SwapPoint& point) {
+  return fmt::format("block-{}-placement-{}", point.block_bytes, point.placement);
 }
 
-void Trials::drop(Bytes block_bytes) {
-  std::erase(kept_, block_bytes);
-  files_.remove(store_name(block_bytes));
+}  // namespace
+
+void Trials::drop(const std::string& store) {
+  files_.remove(store);
+  std::erase(kept_, store);
+}
+
+std::vector<std::string> Trials::paths_of(const SwapPoint& point, const std::string& name) const {
+  const std::vector<std::string> all = files_.paths_of(name);
+  std::vector<std::string> chosen;
+  for (const std::uint32_t path : placements_[point.placement].paths) chosen.push_back(all[path]);
+  return chosen;
 }
 
 std::unique_ptr<SwapPipeline> Trials::open(const SwapPoint& point) {
-  const Bytes block = point.block_bytes;
-  const bool known = std::find(kept_.begin(), kept_.end(), block) != kept_.end();
+  const std::string store = store_name(point);
+  const bool known = std::find(kept_.begin(), kept_.end(), store) != kept_.end();
   const bool reuse = known && options_.durability == Durability::step;
-  if (known && !reuse) drop(block);
-  while (!reuse && kept_.size() >= stores_kept) drop(kept_.back());
+  if (known && !reuse) drop(store);
+  while (!reuse && kept_.size() >= stores_kept) drop(std::string(kept_.back()));
   try {
     auto pipeline =
         std::make_unique<SwapPipeline>(SwapPipelineOptions{.point = point,
                                                            .parameters = parameters_,
-                                                           .folders = files_.paths_of(store_name(block)),
+                                                           .folders = paths_of(point, store),
+                                                           .path_rates = placements_[point.placement].rates,
+                                                           .parity = options_.parity,
                                                            .durability = options_.durability,
                                                            .host_memory_bytes = options_.host_memory_bytes,
                                                            .reuse = reuse});
     if (!reuse) (void)pipeline->step(UpdateKind::adam);  // a first write of an extent is slower than the next
-    std::erase(kept_, block);
-    kept_.push_front(block);
+    std::erase(kept_, store);
+    kept_.push_front(store);
     return pipeline;
   } catch (...) {
-    drop(block);
+    drop(store);
     throw;
   }
 }
@@ -71,7 +84,7 @@ TuneTrial Trials::run(const SwapPoint& point, const std::function<bool()>& over)
   } catch (const std::bad_alloc&) {
     failed.failure = "the machine has too little memory for it";
   }
-  drop(point.block_bytes);
+  drop(store_name(point));
   failed.failure = failed.failure.substr(0, failed.failure.find('\n'));
   return failed;
 }

@@ -12,25 +12,32 @@ namespace headrace::tune {
 class Trials {
  public:
   // `files` outlives this. `sample_seconds`: about how long the steps of one trial take together.
-  Trials(const TuneOptions& options, const TuneFiles& files, std::uint64_t parameters, double sample_seconds)
-      : options_(options), files_(files), parameters_(parameters), sample_seconds_(sample_seconds) {}
+  Trials(const TuneOptions& options, std::vector<SwapPlacement> placements, const TuneFiles& files,
+         std::uint64_t parameters, double sample_seconds)
+      : options_(options),
+        placements_(std::move(placements)),
+        files_(files),
+        parameters_(parameters),
+        sample_seconds_(sample_seconds) {}
 
   // Steps at a point, at least two unless `over` says that the time is. Failures of the drive and of limits
   // are in the result.
   TuneTrial run(const SwapPoint& point, const std::function<bool()>& over);
   // The pipeline at a point, every extent of it written before.
   std::unique_ptr<SwapPipeline> open(const SwapPoint& point);
+  // The path of `name` in each folder of the point's placement.
+  std::vector<std::string> paths_of(const SwapPoint& point, const std::string& name) const;
 
  private:
-  static std::string store_name(Bytes block_bytes);
-  void drop(Bytes block_bytes);
+  void drop(const std::string& store);
   TuneTrial measure(const SwapPoint& point, const std::function<bool()>& over);
 
   const TuneOptions& options_;
+  std::vector<SwapPlacement> placements_;
   const TuneFiles& files_;
   std::uint64_t parameters_;
   double sample_seconds_;
-  std::deque<Bytes> kept_;  // block sizes of the stores on the drive, last used first
+  std::deque<std::string> kept_;  // the stores on the drive, last used first
 };
 
 }  // namespace headrace::tune

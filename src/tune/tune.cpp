@@ -1,12 +1,13 @@
 #include "headrace/tune.h"
 
+#include <fmt/ranges.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "headrace/errors.h"
-#include "src/train/metrics.h"
+#include "headrace/train.h"
 #include "src/tune/ceiling.h"
 #include "src/tune/resident_update.h"
 #include "src/tune/search_loop.h"
@@ -58,37 +59,43 @@ class Tuning {
  private:
   double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool stopped() const { return control_.stop_requested(); }
-  const std::string& path() const { return options_.swap_paths.front(); }
 
+  // The rate of each path, and from them the size of a trial.
   void size_trials() {
-    const Bytes available = free_bytes(path());
-    const double most = options_.seconds * probe_share / 3;
-    const SwapPoint usual;
-    RawRate read, write;
-    {
-      RawFile file(files_.paths_of("probe").front(), usual, std::min(probe_bytes, available / 4), most);
-      read = file.read(most);
-      write = file.write(most);
-    }
-    files_.remove("probe");
-    const double step_seconds = std::clamp(options_.seconds / 150, 0.01, 2.0);
-    report_.trial_parameters = trial_parameters(read.bytes_per_second(), write.bytes_per_second(),
-                                                step_seconds, available, options_.parameters);
-    if (report_.trial_parameters == 0)
+    Bytes available = free_bytes(options_.swap_paths.front());
+    for (const std::string& path : options_.swap_paths) available = std::min(available, free_bytes(path));
+    constexpr double any_rate = 1e9;
+    if (trial_parameters(any_rate, any_rate, 0, available, options_.parameters) == 0)
       throw DoesNotFit(
           fmt::format("{} has {} free, too little for the smallest trial. Free some space, or give a "
                       "--swap-path on a larger disk.",
-                      path(), format_bytes(available)));
-    control_.note(
-        fmt::format("{}: plain reads {:.2f} GB/s, plain writes {:.2f} GB/s; a trial has {} parameters ({})",
-                    path(), read.bytes_per_second() * 1e-9, write.bytes_per_second() * 1e-9,
-                    report_.trial_parameters, format_bytes(12 * report_.trial_parameters)));
+                      fmt::join(options_.swap_paths, ", "), format_bytes(available)));
+    const std::vector<std::string> probes = files_.paths_of("probe");
+    const double most = options_.seconds * probe_share / (3 * static_cast<double>(probes.size()));
+    std::vector<double> rates;
+    double read_rate = 0, write_rate = 0;
+    for (std::size_t p = 0; p < probes.size(); ++p) {
+      RawFile file({probes[p]}, {}, SwapPoint{}, std::min(probe_bytes, available / 4), most);
+      const double read = file.read(most).bytes_per_second(), write = file.write(most).bytes_per_second();
+      rates.push_back(2 / (1 / read + 1 / write));
+      read_rate += read, write_rate += write;
+      control_.note(fmt::format("{}: plain reads {:.2f} GB/s, plain writes {:.2f} GB/s",
+                                options_.swap_paths[p], read * 1e-9, write * 1e-9));
+    }
+    files_.remove("probe");
+    report_.placements = make_placements(options_.swap_paths, rates, options_.parity);
+    const double step_seconds = std::clamp(options_.seconds / 150, 0.01, 2.0);
+    report_.trial_parameters =
+        trial_parameters(read_rate, write_rate, step_seconds, available, options_.parameters);
+    control_.note(fmt::format("a trial has {} parameters ({} of states)", report_.trial_parameters,
+                              format_bytes(12 * report_.trial_parameters)));
   }
 
   void search() {
-    space_ = make_tune_space(options_.host_memory_bytes, report_.trial_parameters, has_io_uring());
+    space_ = make_tune_space(options_.host_memory_bytes, report_.trial_parameters, has_io_uring(),
+                             static_cast<std::uint32_t>(report_.placements.size()));
     TuneSearch search(space_.grid(), space_.start());
-    trials_.emplace(options_, files_, report_.trial_parameters, options_.seconds / 120);
+    trials_.emplace(options_, report_.placements, files_, report_.trial_parameters, options_.seconds / 120);
     const double deadline = options_.seconds * search_share;
     search_until(search, deadline,
                  {.now = [this] { return now(); },
@@ -100,7 +107,9 @@ class Tuning {
                   .trial_ended =
                       [this](const TuneTrial& trial) {
                         report_.trials.push_back(trial);
-                        control_.trial_ended(trial);
+                        if (report_.placements.size() > 1)
+                          report_.trials.back().placement = report_.placements[trial.point.placement].name;
+                        control_.trial_ended(report_.trials.back());
                       }});
     decide(search);
   }
@@ -127,8 +136,8 @@ class Tuning {
     try {
       const std::unique_ptr<SwapPipeline> pipeline = trials_->open(best);
       report_.memory_bytes = pipeline->host_bytes();
-      RawFile file(files_.paths_of("plain").front(), best, std::min(probe_bytes, free_bytes(path()) / 2),
-                   options_.seconds * probe_share / 2);
+      RawFile file(trials_->paths_of(best, "plain"), report_.placements[best.placement].rates, best,
+                   probe_bytes, options_.seconds * probe_share / 2);
       const double deadline = options_.seconds - closing_seconds;
       TuneCeiling ceiling = measure_ceiling(
           *pipeline, file, best.buffers, best.block_bytes, compute,

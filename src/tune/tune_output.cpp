@@ -21,12 +21,14 @@ const char* name_of(Durability durability) {
   return durability == Durability::step ? "step" : "none";
 }
 
-Json point_json(const SwapPoint& point) {
-  return {{"swap_block", point.block_bytes},
-          {"swap_buffers", point.buffers},
-          {"io_depth", point.queue_depth},
-          {"io_request", point.request_bytes},
-          {"io", name_of(point.io)}};
+Json point_json(const SwapPoint& point, const TuneReport& report) {
+  Json json = {{"swap_block", point.block_bytes},
+               {"swap_buffers", point.buffers},
+               {"io_depth", point.queue_depth},
+               {"io_request", point.request_bytes},
+               {"io", name_of(point.io)}};
+  if (report.placements.size() > 1) json["placement"] = report.placements[point.placement].name;
+  return json;
 }
 
 Json result_json(const std::string& name, double value, const std::string& unit, double ceiling, int rounds) {
@@ -57,7 +59,7 @@ Json results_json(const TuneReport& report) {
 Json trials_json(const TuneReport& report) {
   Json trials = Json::array();
   for (const TuneTrial& trial : report.trials) {
-    Json entry = {{"stage", trial.stage}, {"point", point_json(trial.point)}};
+    Json entry = {{"stage", trial.stage}, {"point", point_json(trial.point, report)}};
     if (trial.failure.empty()) {
       entry["step_seconds"] = trial.step_seconds;
       entry["parameters_per_second"] = trial.parameters_per_second;
@@ -99,16 +101,23 @@ double written_bytes_a_day(const TuneReport& report) {
 std::string config_fragment(const TuneReport& report, const TuneOptions& options) {
   if (!report.best) return {};
   const SwapPoint& best = *report.best;
-  const Json fragment = {{"zero_optimization",
-                          {{"offload_optimizer",
-                            {{"device", "nvme"},
-                             {"nvme_path", absolute(options.swap_paths.front())},
-                             {"buffer_count", best.buffers}}}}},
+  const SwapPlacement& placement = report.placements[best.placement];
+  Json offload = {{"device", "nvme"}};
+  Json native = {{"swap_block", best.block_bytes},
+                 {"io", name_of(best.io)},
+                 {"durability", name_of(options.durability)}};
+  if (placement.paths.size() == 1) {
+    offload["nvme_path"] = absolute(options.swap_paths[placement.paths.front()]);
+  } else {
+    for (const std::uint32_t path : placement.paths)
+      native["swap_path"].push_back(absolute(options.swap_paths[path]));
+    for (const double rate : placement.rates) native["swap_path_rates"].push_back(static_cast<Bytes>(rate));
+    if (options.parity > 0) native["swap_parity"] = options.parity;
+  }
+  offload["buffer_count"] = best.buffers;
+  const Json fragment = {{"zero_optimization", {{"offload_optimizer", std::move(offload)}}},
                          {"aio", {{"block_size", best.request_bytes}, {"queue_depth", best.queue_depth}}},
-                         {"headrace",
-                          {{"swap_block", best.block_bytes},
-                           {"io", name_of(best.io)},
-                           {"durability", name_of(options.durability)}}}};
+                         {"headrace", std::move(native)}};
   return fragment.dump(2) + '\n';
 }
 
@@ -119,7 +128,7 @@ std::string tune_json(const TuneReport& report, const TuneOptions& options, doub
                  {"threads", cpu_threads()},
                  {"available_memory_bytes", available_host_memory()}}},
                {"results", results_json(report)}};
-  json["best"] = report.best ? point_json(*report.best) : Json();
+  json["best"] = report.best ? point_json(*report.best, report) : Json();
   json["decision"] = report.decision;
   json["ceiling"] = report.ceiling ? ceiling_json(*report.ceiling) : Json();
   const double a_day = written_bytes_a_day(report);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace headrace::tune {
 namespace {
@@ -18,7 +19,8 @@ std::uint32_t index_of(const std::vector<Value>& values, Value value) {
 
 }  // namespace
 
-TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring) {
+TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring,
+                          std::uint32_t placements) {
   // Whole norm chunks of 48 KiB: three quarters and three halves of the powers of two.
   TuneSpace space{.blocks = {384 * kib, 768 * kib, 1536 * kib, 3 * mib, 4608 * kib, 6 * mib, 9 * mib,
                              12 * mib, 18 * mib, 24 * mib, 36 * mib, 48 * mib, 72 * mib, 96 * mib},
@@ -26,11 +28,36 @@ TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bo
                   .depths = {4, 8, 16, 32, 64, 128},
                   .requests = {128 * kib, 256 * kib, 512 * kib, 1 * mib, 2 * mib, 4 * mib, 8 * mib},
                   .engines = {},
+                  .placements = placements,
                   .memory_limit = memory_limit,
                   .trial_parameters = trial_parameters};
   if (has_io_uring) space.engines.push_back(IoKind::io_uring);
   space.engines.push_back(IoKind::threads);
   return space;
+}
+
+std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths,
+                                           const std::vector<double>& rates, std::uint32_t parity) {
+  constexpr double alike_within = 1.1;
+  SwapPlacement all{
+      .name = parity > 0 ? "parity " + std::to_string(parity) : "by rate", .paths = {}, .rates = {}};
+  std::vector<SwapPlacement> alone;
+  for (std::uint32_t path = 0; path < paths.size(); ++path) {
+    all.paths.push_back(path);
+    alone.push_back({.name = paths[path], .paths = {path}, .rates = {}});
+  }
+  if (paths.size() == 1) return alone;
+  if (parity > 0) return {all};
+  all.rates = rates;
+  std::vector<SwapPlacement> placements = {all};
+  const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
+  if (*most > *least * alike_within) {
+    all.name = "alike";
+    all.rates.assign(paths.size(), 1e9);
+    placements.push_back(all);
+  }
+  placements.insert(placements.end(), alone.begin(), alone.end());
+  return placements;
 }
 
 Bytes memory_of(const SwapPoint& point) {
@@ -44,7 +71,8 @@ SwapPoint TuneSpace::point(const GridPoint& at) const {
           .buffers = buffers[at[1]],
           .queue_depth = depths[at[2]],
           .request_bytes = requests[at[3]],
-          .io = engines[at[4]]};
+          .io = engines[at[4]],
+          .placement = at[5]};
 }
 
 bool TuneSpace::allowed(const SwapPoint& point) const {
@@ -57,7 +85,7 @@ bool TuneSpace::allowed(const SwapPoint& point) const {
 
 Grid TuneSpace::grid() const {
   const auto size = [](const auto& values) { return static_cast<std::uint32_t>(values.size()); };
-  return {.sizes = {size(blocks), size(buffers), size(depths), size(requests), size(engines)},
+  return {.sizes = {size(blocks), size(buffers), size(depths), size(requests), size(engines), placements},
           .allowed = [this](const GridPoint& at) { return allowed(point(at)); },
           .memory = [this](const GridPoint& at) { return static_cast<double>(memory_of(point(at))); }};
 }
@@ -67,10 +95,14 @@ std::vector<GridPoint> TuneSpace::start() const {
   const std::uint32_t depth = index_of(depths, usual.queue_depth),
                       request = index_of(requests, usual.request_bytes);
   const auto at = [&](Bytes block, std::uint32_t count, std::uint32_t engine) {
-    return GridPoint{index_of(blocks, block), index_of(buffers, count), depth, request, engine};
+    return GridPoint{index_of(blocks, block), index_of(buffers, count), depth, request, engine, 0};
   };
   std::vector<GridPoint> points = {at(usual.block_bytes, usual.buffers, 0)};
   if (engines.size() > 1) points.push_back(at(usual.block_bytes, usual.buffers, 1));
+  for (std::uint32_t placement = 1; placement < placements; ++placement) {
+    points.push_back(points.front());
+    points.back().back() = placement;
+  }
   for (const std::uint32_t count : {usual.buffers, 2 * usual.buffers, usual.buffers / 2})
     for (const Bytes block :
          {usual.block_bytes, 6 * mib, 12 * mib, 24 * mib, 1536 * kib, 48 * mib, 768 * kib, 384 * kib})

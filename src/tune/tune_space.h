@@ -14,6 +14,7 @@ struct TuneSpace {
   std::vector<std::uint32_t> buffers, depths;
   std::vector<Bytes> requests;
   std::vector<IoKind> engines;
+  std::uint32_t placements = 1;
   Bytes memory_limit = 0;
   std::uint64_t trial_parameters = 0;
 
@@ -22,10 +23,16 @@ struct TuneSpace {
   // blocks shows how a step starts and ends, not how it runs.
   bool allowed(const SwapPoint& point) const;
   Grid grid() const;
-  // The defaults, then block sizes with few and many buffers, then the other engine.
+  // The defaults, the other engine and the other placements, then block sizes with few and many buffers.
   std::vector<GridPoint> start() const;
 };
-TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring);
+TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring,
+                          std::uint32_t placements = 1);
+
+// Of swap paths with these rates, the usual one first: without parity all in proportion to the rates, all
+// alike where that is another thing, and each alone; with parity all.
+std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths,
+                                           const std::vector<double>& rates, std::uint32_t parity);
 
 // Host memory of the pipeline at a point: its blocks, and what moves gradients and parameters.
 Bytes memory_of(const SwapPoint& point);

@@ -37,6 +37,13 @@ std::unique_ptr<IoEngine> make_delayed(const IoEngineOptions& options) {
                               {.read = {.fixed = std::chrono::microseconds(20)}});
 }
 
+// Where the device has no poll queues, completions come by interrupt all the same.
+std::unique_ptr<IoEngine> make_polling_engine(const IoEngineOptions& options) {
+  IoEngineOptions polling = options;
+  polling.poll_completions = polling.poll_submissions = true;
+  return make_uring_engine(polling);
+}
+
 class IoEngineContract : public ::testing::TestWithParam<Implementation> {
  protected:
   std::unique_ptr<IoEngine> make(const IoEngineOptions& options = {}) const {
@@ -329,6 +336,7 @@ TEST_P(IoEngineContract, a_signal_every_millisecond_disturbs_nothing) {
 INSTANTIATE_TEST_SUITE_P(Engines, IoEngineContract,
                          ::testing::Values(Implementation{"uring", make_uring_engine},
                                            Implementation{"threads", make_thread_engine},
+                                           Implementation{"uring_polling", make_polling_engine, true},
                                            Implementation{"fault_wrapper", make_wrapped, true},
                                            Implementation{"delaying_wrapper", make_delayed, true}),
                          [](const auto& tested) { return tested.param.name; });

@@ -192,6 +192,17 @@ INSTANTIATE_TEST_SUITE_P(Codes, RefusedUring, ::testing::Values(EPERM, ENOSYS, E
                                                            : "ENOMEM";
                          });
 
+TEST(PartlyRefusedUring, is_found_where_rings_can_be_made_and_not_used) {
+  for (const long call : {SYS_io_uring_enter, SYS_io_uring_register})
+    expect_in_child(
+        [&] {
+          refuse_system_call(static_cast<std::uint32_t>(call), EPERM);
+          EXPECT_EQ(make_io_engine({})->name(), "threads");
+          EXPECT_THROW(make_io_engine({.require_io_uring = true}), Error);
+        },
+        "io_uring is not available");
+}
+
 // A4: root is exempt from the limit, so the test becomes nobody where it can.
 TEST(LowMemlock, a_hundred_rings_work_for_an_ordinary_user_with_64_kib) {
   const IoFolder folder;

@@ -1,4 +1,5 @@
 #include "src/train/metrics.h"
+#include "headrace/train.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

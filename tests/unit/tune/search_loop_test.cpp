@@ -116,6 +116,23 @@ TEST(TuneSpace, holds_no_point_above_the_memory_limit) {
   }
 }
 
+TEST(TuneSpace, tries_each_placement_of_several_paths_at_the_start) {
+  const TuneSpace space = make_tune_space(Bytes{1} << 30, 64 << 20, true, 4);
+  std::vector<bool> tried(4);
+  for (const GridPoint& at : space.start()) tried[space.point(at).placement] = true;
+  EXPECT_EQ(std::count(tried.begin(), tried.end(), true), 4);
+}
+
+TEST(Placements, are_by_rate_and_alike_and_each_path_alone) {
+  EXPECT_EQ(make_placements({"/a"}, {1e9}, 0).size(), 1u);
+  EXPECT_EQ(make_placements({"/a", "/b"}, {1e9, 1.05e9}, 0).size(), 3u);  // as good as alike
+  const auto two = make_placements({"/a", "/b"}, {1e9, 3e9}, 0);
+  ASSERT_EQ(two.size(), 4u);
+  EXPECT_EQ(two[0].rates, (std::vector<double>{1e9, 3e9}));
+  EXPECT_EQ(two[1].rates[0], two[1].rates[1]);
+  EXPECT_EQ(two[3].paths, std::vector<std::uint32_t>{1});
+}
+
 TEST(TrialParameters, fit_the_rate_the_disk_and_the_run) {
   const std::uint64_t usual = trial_parameters(2e9, 3e9, 0.25, Bytes{1} << 40, 0);
   EXPECT_NEAR(static_cast<double>(usual) * 12 * (1 / 2e9 + 1 / 3e9), 0.25, 0.01);

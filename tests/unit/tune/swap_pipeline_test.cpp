@@ -10,6 +10,7 @@
 #include "headrace/swap_store.h"
 #include "src/tune/trials.h"
 #include "src/tune/tune_files.h"
+#include "src/tune/tune_space.h"
 #include "tests/support/engine_harness.h"
 
 namespace headrace::tune {
@@ -31,7 +32,7 @@ std::vector<std::uint32_t> checksums(const std::string& folder) {
   const auto io = make_io(IoKind::automatic, {});
   const auto store = SwapStore::open_read_only({folder}, *io);
   std::vector<std::uint32_t> crcs;
-  for (std::uint32_t b = 0; b < store->blocks().size(); ++b) crcs.push_back(store->extent(b)->crc32c);
+  for (std::uint32_t b = 0; b < store->blocks().size(); ++b) crcs.push_back(store->extents(b).front().crc32c);
   return crcs;
 }
 
@@ -131,7 +132,7 @@ TEST(Trials, a_point_that_does_not_fit_is_a_trial_with_its_cause) {
   TuneOptions options;
   options.swap_paths = {folder.path()};
   options.host_memory_bytes = 3 << 20;
-  Trials trials(options, files, some_parameters, 0.01);
+  Trials trials(options, {{.name = "one", .paths = {0}, .rates = {}}}, files, some_parameters, 0.01);
   const auto never = [] { return false; };
   SwapPoint point = small_pipeline("").point;
   EXPECT_GT(trials.run(point, never).parameters_per_second, 0);
@@ -143,11 +144,34 @@ TEST(Trials, a_point_that_does_not_fit_is_a_trial_with_its_cause) {
   EXPECT_GT(trials.run(point, never).parameters_per_second, 0);
 }
 
+// Blocks on two paths in proportion, on one of them alone, and with one of three that may be lost.
+TEST(Trials, run_over_several_paths) {
+  const TemporaryFolder first, second, third;
+  for (const std::uint32_t parity : {0u, 1u}) {
+    TuneOptions options;
+    options.swap_paths = {first.path(), second.path(), third.path()};
+    options.parity = parity;
+    const TuneFiles files(options.swap_paths);
+    const auto placements = make_placements(options.swap_paths, {1e9, 2e9, 1e9}, parity);
+    EXPECT_EQ(placements.size(), parity > 0 ? 1u : 5u);
+    Trials trials(options, placements, files, some_parameters, 0.01);
+    for (std::uint32_t placement = 0; placement < placements.size(); ++placement) {
+      SwapPoint point = small_pipeline("").point;
+      point.placement = placement;
+      const TuneTrial trial = trials.run(point, [] { return false; });
+      EXPECT_EQ(trial.failure, "") << placements[placement].name;
+      EXPECT_GT(trial.parameters_per_second, 0);
+      const std::size_t used = trials.paths_of(point, "x").size();
+      EXPECT_EQ(used, placements[placement].paths.size());
+    }
+  }
+}
+
 TEST(Trials, keep_no_more_than_a_few_stores_on_the_drive) {
   const TemporaryFolder folder;
   const TuneFiles files({folder.path()});
   TuneOptions options;
-  Trials trials(options, files, some_parameters, 0.01);
+  Trials trials(options, {{.name = "one", .paths = {0}, .rates = {}}}, files, some_parameters, 0.01);
   for (const Bytes block : {384 << 10, 768 << 10, 1536 << 10, 3 << 20, 6 << 20}) {
     SwapPoint point = small_pipeline("").point;
     point.block_bytes = block;

@@ -18,6 +18,7 @@ TuneOptions some_options() {
 
 TuneReport some_report() {
   TuneReport report;
+  report.placements = {{.name = "/", .paths = {0}, .rates = {}}};
   report.best = SwapPoint{.block_bytes = 4608 << 10,
                           .buffers = 12,
                           .queue_depth = 64,
@@ -50,6 +51,30 @@ TEST(TuneFragment, means_the_tuned_point_to_the_reader_of_configurations) {
     EXPECT_EQ(resolved.swap_paths, std::vector<std::string>{"/"});
     EXPECT_THAT(resolved.notes, testing::IsEmpty());
   }
+}
+
+TEST(TuneFragment, of_several_paths_says_how_blocks_are_placed) {
+  TuneReport report = some_report();
+  TuneOptions options;
+  options.swap_paths = {"/usr", "/tmp", "/"};
+  report.placements = {{.name = "all", .paths = {0, 1, 2}, .rates = {}},
+                       {.name = "by rate", .paths = {0, 2}, .rates = {2e9, 3e9}}};
+  const auto resolve = [&] {
+    ConfigDraft draft;
+    draft.read_text(config_fragment(report, options), "fragment");
+    draft.set_flag("model", "gpt2-mini");
+    return draft.resolve({});
+  };
+  report.best->placement = 1;
+  const ResolvedOptions by_rate = resolve();
+  EXPECT_EQ(by_rate.swap_paths, (std::vector<std::string>{"/usr", "/"}));
+  EXPECT_EQ(by_rate.engine.swap_path_rates, (std::vector<double>{2e9, 3e9}));
+  report.best->placement = 0;
+  options.parity = 1;
+  const ResolvedOptions parity = resolve();
+  EXPECT_EQ(parity.swap_paths, options.swap_paths);
+  EXPECT_EQ(parity.engine.swap_parity, 1u);
+  EXPECT_THAT(parity.engine.swap_path_rates, testing::IsEmpty());
 }
 
 TEST(TuneFragment, without_a_best_point_is_empty) {
