@@ -67,6 +67,20 @@ TEST(Advice, that_is_followed_fits) {
   EXPECT_TRUE(plan_memory(request).fits());
 }
 
+TEST(Advice, puts_parameters_and_gradients_on_nvme_when_the_host_is_too_small_for_them) {
+  PlanRequest request = bare_model(10'000'000, 3, 1);
+  for (int unit = 1; unit < 20; ++unit)
+    request.units.push_back(
+        {fmt::format("unit{}", unit), {{.name = fmt::format("w{}", unit), .shape = {10'000'000}}}});
+  request.device_limit = 192_MiB;
+  request.host_limit = 128_MiB;
+  const std::string advice = smallest_change_that_fits(request);
+  for (const char* flag :
+       {"--offload-optimizer nvme", "--offload-gradients nvme", "--offload-parameters nvme"})
+    EXPECT_NE(advice.find(flag), std::string::npos) << advice;
+  EXPECT_EQ(advice.find("--swap-path DIR"), advice.rfind("--swap-path DIR")) << advice;
+}
+
 TEST(Advice, shrinks_buffers_that_dominate_before_it_raises_a_limit) {
   PlanRequest request = bare_model(10'000'000, 3, 1);
   request.engine.optimizer_tier = Tier::nvme;
@@ -111,7 +125,7 @@ TEST(Advice, gives_up_a_cache_that_nobody_asked_for) {
   request.host_limit = bare.host.total() + 40_MiB;
   request.engine.swap_cache_bytes = 40_MiB;
   const std::string kept = smallest_change_that_fits(request);
-  EXPECT_NE(kept.find("--swap-block"), std::string::npos) << kept;
+  EXPECT_EQ(kept.rfind("It fits with --offload-gradients nvme --swap-path DIR, or", 0), 0u) << kept;
   request.cache_is_spare = true;
   const std::string given_up = smallest_change_that_fits(request);
   EXPECT_EQ(given_up.rfind("It fits with --offload-gradients cpu, or", 0), 0u) << given_up;
@@ -131,6 +145,23 @@ TEST(Advice, raises_the_limit_to_what_fits_exactly_when_nothing_else_helps) {
   request.device_limit = value_after("--device-memory");
   request.host_limit = value_after("--host-memory");
   EXPECT_TRUE(plan_memory(request).fits()) << advice;
+}
+
+// Everything on NVMe: buffers, and 8 bytes of norm for 4096 elements.
+TEST(MemoryPlan, of_everything_on_nvme_does_not_grow_with_the_model) {
+  const auto host_bytes = [](int units) {
+    PlanRequest request = bare_model(1'000'000, 3, 2);
+    for (int unit = 1; unit < units; ++unit)
+      request.units.push_back(
+          {fmt::format("unit{}", unit), {{.name = fmt::format("w{}", unit), .shape = {1'000'000}}}});
+    request.engine.optimizer_tier = request.engine.gradient_tier = request.engine.parameter_tier = Tier::nvme;
+    request.engine.accumulation = 2;
+    const MemoryPlan plan = plan_memory(request);
+    EXPECT_GT(plan.nvme[MemoryTag::parameters], Bytes{2} * 500'000 * static_cast<Bytes>(units) - 1);
+    EXPECT_GT(plan.nvme[MemoryTag::gradient_accumulators], plan.nvme[MemoryTag::gradients]);
+    return plan.host.total();
+  };
+  EXPECT_LT(host_bytes(200) - host_bytes(10), 190 * (1'000'000 / 2 / 4096 + 2) * 8 + 4096);
 }
 
 TEST(SmallestStage, is_the_first_that_fits) {

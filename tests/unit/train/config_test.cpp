@@ -286,14 +286,32 @@ TEST(Config, what_would_change_results_but_cannot_is_refused_with_what_it_needs)
   EXPECT_EQ(refusal("", {{"eval_batches", "3"}, {"eval_data", "x"}}), "");
 }
 
+TEST(Config, parameters_and_gradients_on_nvme_share_the_optimizers_folder) {
+  const auto section = [](const std::string& offload) {
+    return R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/swap", "buffer_count": 7})" +
+           offload + "}}";
+  };
+  const auto options = resolve(section(""), {{"offload_gradients", "nvme"}, {"gradient_buffers", "3"}});
+  EXPECT_EQ(options.engine.parameter_tier, Tier::nvme);
+  EXPECT_EQ(options.engine.gradient_tier, Tier::nvme);
+  EXPECT_EQ(options.engine.parameter_buffers, 7u);
+  EXPECT_EQ(options.engine.gradient_buffers, 3u);
+  EXPECT_EQ(options.engine.swap_directories, std::vector<std::string>{"/swap/rank-00000"});
+  EXPECT_EQ(refusal(section(R"(, "offload_optimizer": {"device": "nvme", "nvme_path": "/swap"})")), "");
+  EXPECT_THAT(refusal(section(R"(, "offload_optimizer": {"device": "nvme", "nvme_path": "/other"})")),
+              HasSubstr("both live in one place"));
+  EXPECT_THAT(refusal("", {{"stage", "3"}, {"offload_parameters", "nvme"}}), HasSubstr("--swap-path"));
+  EXPECT_THAT(refusal("", {{"stage", "2"}, {"offload_gradients", "nvme"}}), HasSubstr("--swap-path"));
+}
+
 TEST(Config, hints_without_effect_are_one_note_with_what_they_need) {
   const auto options =
       resolve(R"({"aio": {"block_size": 1}, "zero_optimization": {"sub_group_size": 4096}})",
               {{"swap_buffers", "4"}, {"prefetch_units", "2"}, {"link_bandwidth", "8GB/s"}, {"io", "auto"}});
   ASSERT_EQ(options.notes.size(), 1u);
-  for (const char* name :
-       {"aio.block_size", "zero_optimization.sub_group_size", "--swap-buffers", "--prefetch-units",
-        "--link-bandwidth", "--io", "need optimizer states on NVMe", "needs stage 3"})
+  for (const char* name : {"aio.block_size", "zero_optimization.sub_group_size", "--swap-buffers",
+                           "--prefetch-units", "--link-bandwidth", "--io", "needs optimizer states on NVMe",
+                           "need something on NVMe", "needs stage 3"})
     EXPECT_THAT(options.notes[0], HasSubstr(name));
   const auto used = resolve("", {{"swap_buffers", "4"},
                                  {"prefetch_units", "2"},
