@@ -146,17 +146,21 @@ void BlockRing::release(const Handle& passage) {
   start_what_can_be(lock);
 }
 
-void BlockRing::enqueue_await(Lane lane, const Handle& passage) {
-  device_.enqueue(lane, "wait for NVMe", [this, lane, passage] {
+void BlockRing::enqueue_timed(Lane lane, const char* name, std::function<void()> work) {
+  device_.enqueue(lane, name, [this, lane, work = std::move(work)] {
     const auto start = std::chrono::steady_clock::now();
-    await(passage);
+    work();
     waited_nanoseconds_[static_cast<std::size_t>(lane)] +=
         std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
   });
 }
 
+void BlockRing::enqueue_await(Lane lane, const Handle& passage) {
+  enqueue_timed(lane, "wait for NVMe", [this, passage] { await(passage); });
+}
+
 void BlockRing::enqueue_write(Lane lane, const Handle& passage) {
-  device_.enqueue(lane, "write to NVMe", [this, passage] { write(passage); });
+  enqueue_timed(lane, "write to NVMe", [this, passage] { write(passage); });
 }
 
 void BlockRing::enqueue_release(Lane lane, const Handle& passage) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -54,7 +55,7 @@ class BlockRing {
   void flush();
   // After an error, or before the memory is unpinned: waits for everything in flight. Lanes idle.
   void abandon() noexcept;
-  // Seconds that a lane stood in await.
+  // Seconds that a lane stood in await and write.
   double waited_seconds(Lane lane) const;
 
  private:
@@ -63,6 +64,7 @@ class BlockRing {
     Handle last;
   };
   using Lock = std::unique_lock<std::mutex>;
+  void enqueue_timed(Lane lane, const char* name, std::function<void()> work);
   void start_what_can_be(Lock& lock);
   void start(const Handle& passage, Lock& lock);
   void unlink(const Handle& passage);

@@ -65,11 +65,12 @@ class CudaEngine : public ::testing::Test {
     run.compute = &cuda_toy_compute();
     return run;
   }
-  // Calls body(run, description) for every legal placement, sizes that must not matter rotating.
+  // Calls body(run, description) for a choice of legal placements, another one each time; sizes that must not
+  // matter rotate.
   template <class Body>
   void for_each_placement(const EngineRun& base, Body body) {
     std::uint32_t variant = 0;
-    for (const Combination& combination : legal_combinations(true)) {
+    for (const Combination& combination : pairwise_combinations(which_++)) {
       const TemporaryFolder folder;
       EngineRun run = base;
       run.options = with(base.options, combination);
@@ -77,10 +78,14 @@ class CudaEngine : public ::testing::Test {
           combination.uses_nvme() ? std::vector{folder.path()} : std::vector<std::string>{};
       run.options.swap_block_bytes = variant % 2 == 0 ? 12 * 4096 : 24 * 4096;
       run.options.prefetch_units = variant % 3;
+      run.options.parameter_buffers = run.options.gradient_buffers = 1 + variant % 4;
       ++variant;
       body(run, describe(combination));
     }
   }
+
+ private:
+  std::uint32_t which_ = 0;
 };
 
 TEST_F(CudaEngine, every_stage_and_tier_gives_the_bits_of_the_unsharded_computation) {
