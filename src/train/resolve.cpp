@@ -151,7 +151,6 @@ void check_placement(const Settings& settings) {
         "--swap-path {} would not be used: nothing is placed on NVMe. Add --offload-optimizer nvme, "
         "or leave the path out.",
         settings.swap_paths.front()));
-  check_swap_paths(settings);
 }
 
 constexpr std::uint64_t default_sequence_length = 256;
@@ -288,6 +287,7 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   resolve_parameter_path(settings);
   check_placement(settings);
   refuse_without_effect(settings);
+  check_swap_paths(settings);
   resolve_element_counts(settings, options.model, options.model_options);
   options.engine = engine_options(settings, options.batch, launch.rank);
   resolve_placement(options.engine);

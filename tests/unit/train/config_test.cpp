@@ -366,7 +366,7 @@ TEST(Config, swap_paths_that_make_no_sense_together_are_refused) {
   EXPECT_THAT(with(R"("swap_path": ["/a", "/b"], "swap_path_rates": [1e9])"), HasSubstr("rates"));
   EXPECT_THAT(with(R"("swap_path": [])"), HasSubstr("at least one value"));
   EXPECT_THAT(with(R"("swap_path": ["/a", 3])"), HasSubstr("a text"));
-  EXPECT_THAT(refusal("", {{"swap_parity", "1"}}), HasSubstr("optimizer states on NVMe"));
+  EXPECT_THAT(refusal("", {{"swap_parity", "1"}}), HasSubstr("something on NVMe"));
 }
 
 TEST(Config, a_warm_up_longer_than_the_run_is_noted) {
