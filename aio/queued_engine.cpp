@@ -214,9 +214,11 @@ void QueuedEngine::note_write(Job& job) {
 }
 
 void QueuedEngine::note_end(const Job& job) {
-  (job.direction() == IoDirection::read ? read_bytes_ : written_bytes_) += job.result().bytes;
-  if (!job.write_index) return;
+  const bool read = job.direction() == IoDirection::read;
+  (read ? read_bytes_ : written_bytes_) += job.result().bytes;
+  if (read) return;
   const std::lock_guard lock(writes_mutex_);
+  if (!job.write_index) return;
   writes_.back()->write_index = job.write_index;
   writes_[*job.write_index] = writes_.back();
   writes_.pop_back();
