@@ -9,8 +9,8 @@ import time
 
 import headrace_job
 
-OPTIONS = {**headrace_job.TINY_MODEL, "stage": 3, "offload_optimizer": "nvme", "offload_parameters": "cpu",
-           "offload_gradients": "cpu", "swap_block": "48KiB", "learning_rate": 1e-2, "schedule": "constant", "seed": 11,
+OPTIONS = {**headrace_job.TINY_MODEL, "stage": 3, "offload_optimizer": "nvme", "offload_parameters": "nvme",
+           "offload_gradients": "nvme", "swap_block": "48KiB", "learning_rate": 1e-2, "schedule": "constant", "seed": 11,
            "threads": 1, "timeout": 20}
 
 
