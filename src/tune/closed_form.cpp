@@ -3,22 +3,11 @@
 #include <algorithm>
 
 namespace headrace::tune {
-namespace {
-
-double step(const BlockSeconds& block, double slowest, std::uint64_t blocks, std::uint32_t buffers) {
-  if (blocks == 0) return 0;
-  const double lambda = std::max({slowest, block.compute, block.total() / buffers});
-  return block.total() + static_cast<double>(blocks - 1) * lambda;
-}
-
-}  // namespace
 
 double shared_path_step(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers) {
-  return step(block, block.read + block.write, blocks, buffers);
-}
-
-double separate_paths_step(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers) {
-  return step(block, std::max(block.read, block.write), blocks, buffers);
+  if (blocks == 0) return 0;
+  const double lambda = std::max({block.read + block.write, block.compute, block.total() / buffers});
+  return block.total() + static_cast<double>(blocks - 1) * lambda;
 }
 
 double step_over_null(double null_seconds, double compute, std::uint64_t blocks, std::uint32_t buffers) {

@@ -11,10 +11,8 @@ struct BlockSeconds {
   double total() const { return read + compute + write; }
 };
 
-// T = (r + c + w) + (K - 1) lambda. Reads and writes that share one path: lambda = max(r + w, c, (r + c + w)
-// / B); on paths of their own: lambda = max(r, c, w, (r + c + w) / B).
+// T = (r + c + w) + (K - 1) lambda. Reads and writes share one path: lambda = max(r + w, c, (r + c + w) / B).
 double shared_path_step(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers);
-double separate_paths_step(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers);
 
 // The step whose null twin (everything but the compute) takes `null_seconds`: what it takes for a block is
 // r + w as the pipeline itself sees it, however reads and writes share the path.

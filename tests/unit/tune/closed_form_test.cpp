@@ -3,35 +3,43 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace headrace::tune {
 namespace {
 
-// The recurrence that the closed form stands for, with reads first on one shared path: event by event.
-double simulated_separate(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers) {
-  std::vector<double> read(blocks), compute(blocks), write(blocks);
-  for (std::uint64_t k = 0; k < blocks; ++k) {
-    const double free_buffer = k >= buffers ? write[k - buffers] : 0;
-    read[k] = std::max(k > 0 ? read[k - 1] : 0, free_buffer) + block.read;
-    compute[k] = std::max(read[k], k > 0 ? compute[k - 1] : 0) + block.compute;
-    write[k] = std::max(compute[k], k > 0 ? write[k - 1] : 0) + block.write;
+// The pipeline that the closed form stands for, event by event: one path that carries one transfer at a time,
+// reads first where a buffer is free; one block computed at a time; a buffer is free when its write is over.
+double simulated(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t buffers) {
+  std::vector<double> computed, written;  // when each block was
+  std::uint64_t read = 0;
+  double path = 0;  // free from then on
+  while (written.size() < blocks) {
+    const std::uint64_t w = written.size();
+    const double never = std::numeric_limits<double>::infinity();
+    const double readable = read == blocks || read - w >= buffers ? never : path;
+    const double writable = w < computed.size() ? std::max(path, computed[w]) : never;
+    if (readable <= writable) {
+      path = readable + block.read, ++read;
+      computed.push_back(std::max(path, computed.empty() ? 0 : computed.back()) + block.compute);
+    } else {
+      path = writable + block.write;
+      written.push_back(path);
+    }
   }
-  return blocks > 0 ? write.back() : 0;
+  return written.empty() ? 0 : written.back();
 }
 
-TEST(ClosedForm, on_separate_paths_is_near_the_recurrence) {
-  for (const BlockSeconds& block : {BlockSeconds{2, 1, 1.5}, {1, 3, 1}, {1, 0.1, 4}, {1, 1, 1}})
-    for (const std::uint32_t buffers : {3u, 4u, 8u})
-      EXPECT_NEAR(separate_paths_step(block, 1000, buffers) / simulated_separate(block, 1000, buffers), 1,
-                  0.005);
-}
-
-TEST(ClosedForm, on_a_shared_path_adds_reads_and_writes) {
-  EXPECT_DOUBLE_EQ(shared_path_step({.read = 2, .compute = 1, .write = 1}, 10, 8), 4 + 9 * 3);
-  EXPECT_DOUBLE_EQ(shared_path_step({.read = 2, .compute = 5, .write = 1}, 10, 8), 8 + 9 * 5);
-  EXPECT_DOUBLE_EQ(shared_path_step({.read = 1, .compute = 1, .write = 1}, 1, 3), 3);
-  EXPECT_DOUBLE_EQ(shared_path_step({.read = 1, .compute = 1, .write = 1}, 0, 3), 0);
+TEST(ClosedForm, is_near_the_pipeline_that_it_stands_for) {
+  for (const BlockSeconds& block :
+       {BlockSeconds{2, 1, 1.5}, {1, 3, 1}, {1, 0.1, 4}, {1, 1, 1}, {1, 2, 1}, {3, 0, 2}, {0.1, 5, 0.1}})
+    for (const std::uint32_t buffers : {1u, 3u, 4u, 8u})
+      for (const std::uint64_t blocks : {1u, 500u, 1000u})
+        EXPECT_NEAR(shared_path_step(block, blocks, buffers) / simulated(block, blocks, buffers), 1, 0.02)
+            << block.read << ' ' << block.compute << ' ' << block.write << ", " << buffers << " buffers, "
+            << blocks << " blocks";
+  EXPECT_EQ(shared_path_step({.read = 1, .compute = 1, .write = 1}, 0, 3), simulated({1, 1, 1}, 0, 3));
 }
 
 // With reads and writes that hide the update, all that it adds is that of the first block.
