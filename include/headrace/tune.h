@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/bytes.h"
@@ -64,8 +65,9 @@ struct TuneCeiling {
   double compute_seconds = 0;                       // of one block whose states are in memory
   double closed_form_seconds = 0;                   // from the null step and the compute
   double step_over_closed_form = 0, deviation = 0;  // of the paired ratios: median, median absolute deviation
-  double read_bytes_per_second = 0, write_bytes_per_second = 0;  // alone
-  double alone_seconds = 0;  // the closed form on one shared path from these two
+  // Alone; 0: not measured, for want of memory beside the point's buffers.
+  double read_bytes_per_second = 0, write_bytes_per_second = 0;
+  double alone_seconds = 0;  // the closed form on one shared path from these two; 0 without them
 };
 
 struct TuneReport {
@@ -93,6 +95,13 @@ struct TuneControl {
 // afterwards; what a killed process left there is removed first. Throws UsageError when another process tunes
 // there.
 TuneReport tune_swap(const TuneOptions& options, const TuneControl& control);
+
+// What the predicted seconds of a step are, in words for the user.
+inline constexpr std::string_view predicted_scope =
+    "covers a step from the last gradient to the commit: gradients fetched, states read, updated and "
+    "written, "
+    "parameters stored; not forward and backward, traffic between ranks, the model's own use of memory and "
+    "cores, and the shorter last block of each layer";
 
 // Bytes written in a day of steps one behind the other.
 double written_bytes_a_day(const TuneReport& report);

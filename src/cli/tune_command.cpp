@@ -160,10 +160,12 @@ void print_ceiling(const TuneReport& report) {
   fmt::print(
       "  {:.3f} x the closed form ({:.3f} s) over the same step without an update ({:.3f} s), MAD {:.3f}\n",
       c.step_over_closed_form, c.closed_form_seconds, c.null_step_seconds, c.deviation);
-  fmt::print(
-      "  {:.3f} x the closed form ({:.3f} s) of plain reads at {:.2f} GB/s and plain writes at {:.2f} GB/s\n",
-      c.step_seconds / c.alone_seconds, c.alone_seconds, c.read_bytes_per_second * 1e-9,
-      c.write_bytes_per_second * 1e-9);
+  if (c.alone_seconds > 0)
+    fmt::print(
+        "  {:.3f} x the closed form ({:.3f} s) of plain reads at {:.2f} GB/s and plain writes at {:.2f} "
+        "GB/s\n",
+        c.step_seconds / c.alone_seconds, c.alone_seconds, c.read_bytes_per_second * 1e-9,
+        c.write_bytes_per_second * 1e-9);
   fmt::print("  update of one block in memory {:.3f} ms\n", c.compute_seconds * 1e3);
 }
 
@@ -174,8 +176,8 @@ void print_report(const TuneReport& report, double endurance) {
   fmt::print("  {}\n  {} of host memory\n", report.decision, format_bytes(report.memory_bytes));
   if (report.ceiling) print_ceiling(report);
   const double a_day = written_bytes_a_day(report);
-  fmt::print("predicted for {} parameters: {:.3f} s a step, in proportion to the trial's\n",
-             report.parameters, report.step_seconds);
+  fmt::print("predicted for {} parameters: {:.3f} s a step, in proportion to the trial's\n  ({})\n",
+             report.parameters, report.step_seconds, predicted_scope);
   fmt::print("the drive is written {:.3g} GB a step, {:.3g} TB a day when nothing but such steps is done",
              static_cast<double>(report.written_bytes_a_step) * 1e-9, a_day / terabyte);
   if (endurance > 0)

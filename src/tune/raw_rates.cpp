@@ -16,6 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr Bytes page_bytes = 4096;
+
 // Words that no drive compresses away.
 void fill(std::span<std::byte> memory) {
   std::uint64_t word = 0x9e3779b97f4a7c15;
@@ -27,21 +29,30 @@ void fill(std::span<std::byte> memory) {
 
 }  // namespace
 
+std::optional<RawBuffers> raw_buffers(const SwapPoint& point, Bytes available) {
+  constexpr std::uint32_t fewest = 2;
+  const Bytes least = round_up(std::min(point.request_bytes, point.block_bytes), page_bytes);
+  const Bytes block =
+      std::min(round_up(point.block_bytes, page_bytes), available / fewest / page_bytes * page_bytes);
+  if (block < least) return std::nullopt;
+  const auto fitting = std::min<Bytes>(std::max(fewest, point.buffers / 2), available / block);
+  return RawBuffers{.block_bytes = block, .count = static_cast<std::uint32_t>(fitting)};
+}
+
 RawFile::RawFile(const std::vector<std::string>& paths, const std::vector<double>& weights,
-                 const SwapPoint& point, Bytes bytes, double most_seconds)
-    : block_bytes_(round_up(point.block_bytes, 4096)),
-      in_flight_(std::max<std::uint32_t>(2, point.buffers / 2)),
+                 const SwapPoint& point, const RawBuffers& buffers, Bytes bytes, double most_seconds)
+    : buffers_(buffers),
       io_(open_io(point)),
-      budget_("host", ~Bytes{0}),
-      pool_(budget_, MemoryTag::staging, block_bytes_, in_flight_),
+      budget_("host", buffers.bytes()),
+      pool_(budget_, MemoryTag::staging, buffers.block_bytes, buffers.count),
       weights_(weights) {
   if (weights_.empty()) weights_.assign(paths.size(), 1.0);
-  bytes_ = std::max<Bytes>(1, bytes / block_bytes_) * block_bytes_;
+  bytes_ = std::max<Bytes>(1, bytes / buffers_.block_bytes) * buffers_.block_bytes;
   const double all = std::accumulate(weights_.begin(), weights_.end(), 0.0);
   for (std::size_t p = 0; p < paths.size(); ++p) {
     files_.push_back(IoFile::open(paths[p], IoFile::Mode::create));
-    const double blocks = static_cast<double>(bytes_ / block_bytes_) * weights_[p] / all;
-    files_.back().preallocate((static_cast<Bytes>(blocks) + paths.size()) * block_bytes_);
+    const double blocks = static_cast<double>(bytes_ / buffers_.block_bytes) * weights_[p] / all;
+    files_.back().preallocate((static_cast<Bytes>(blocks) + paths.size()) * buffers_.block_bytes);
   }
   fill(pool_.memory());
   first_write_ = transfer(IoDirection::write, most_seconds);
@@ -65,8 +76,8 @@ RawRate RawFile::transfer(IoDirection direction, double most_seconds) {
     const IoResult result = oldest.ticket.wait();
     if (!result.ok())
       throw IoError(direction == IoDirection::read ? "read" : "write", files_[oldest.file].path(), oldest.at,
-                    block_bytes_, result.code);
-    done += block_bytes_;
+                    buffers_.block_bytes, result.code);
+    done += buffers_.block_bytes;
     transfers.pop_front();
   };
   // The file that is furthest behind its share.
@@ -78,11 +89,12 @@ RawRate RawFile::transfer(IoDirection direction, double most_seconds) {
     return behind;
   };
   for (Bytes sent = 0; sent < bytes_ && (sent == 0 || seconds_since(start) < most_seconds);
-       sent += block_bytes_) {
-    if (transfers.size() == in_flight_) finish_one();
+       sent += buffers_.block_bytes) {
+    if (transfers.size() == buffers_.count) finish_one();
     const std::size_t f = turn();
-    const Bytes at = std::exchange(next[f], next[f] + block_bytes_);
-    transfers.push_back({f, at, io_->submit(direction, files_[f], at, pool_.acquire(), block_bytes_)});
+    const Bytes at = std::exchange(next[f], next[f] + buffers_.block_bytes);
+    transfers.push_back(
+        {f, at, io_->submit(direction, files_[f], at, pool_.acquire(), buffers_.block_bytes)});
   }
   while (!transfers.empty()) finish_one();
   return {.seconds = seconds_since(start), .bytes = done};

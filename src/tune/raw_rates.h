@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,22 @@ struct RawRate {
   double bytes_per_second() const { return seconds > 0 ? static_cast<double>(bytes) / seconds : 0; }
 };
 
+// The memory that plain transfers pass through.
+struct RawBuffers {
+  Bytes block_bytes = 0;
+  std::uint32_t count = 0;  // transfers in flight
+  Bytes bytes() const { return block_bytes * count; }
+};
+// The blocks of a point, half as many as it has; within `available` fewer, then smaller ones. None where not
+// even two requests fit.
+std::optional<RawBuffers> raw_buffers(const SwapPoint& point, Bytes available);
+
 class RawFile {
  public:
   // Makes a file at each path, and writes them once, block by block in proportion to `weights` (none: alike),
   // until there are `bytes` or `most_seconds` are over; no extent of them is new afterwards. Throws IoError.
   RawFile(const std::vector<std::string>& paths, const std::vector<double>& weights, const SwapPoint& point,
-          Bytes bytes, double most_seconds);
+          const RawBuffers& buffers, Bytes bytes, double most_seconds);
   ~RawFile();
   Bytes bytes() const { return bytes_; }
   RawRate first_write() const { return first_write_; }
@@ -33,8 +44,7 @@ class RawFile {
  private:
   RawRate transfer(IoDirection direction, double most_seconds);
 
-  Bytes block_bytes_;
-  std::uint32_t in_flight_;
+  RawBuffers buffers_;
   std::unique_ptr<IoEngine> io_;
   MemoryBudget budget_;
   StagingPool pool_;

@@ -32,9 +32,9 @@ AdamBlock block_at(std::byte* memory, std::uint64_t numel) {
 
 }  // namespace
 
-double resident_update_seconds(std::uint64_t numel, double budget_seconds) {
+double resident_update_seconds(std::uint64_t numel, double budget_seconds, Bytes memory_limit) {
   const Bytes stride = round_up((state_bytes_per_element + 2 * bf16_bytes) * numel, 4096);
-  const std::uint64_t count = std::max<std::uint64_t>(1, resident_bytes / stride);
+  const std::uint64_t count = std::max<std::uint64_t>(1, std::min(resident_bytes, memory_limit) / stride);
   MemoryBudget budget("host", ~Bytes{0});
   const HostBuffer memory(budget, MemoryTag::workspace, count * stride);
   AdamArguments arguments;

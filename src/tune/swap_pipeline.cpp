@@ -8,6 +8,7 @@
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/optimizer_blocks.h"
+#include "headrace/planner.h"
 #include "src/tune/pattern_device.h"
 
 namespace headrace::tune {
@@ -19,11 +20,14 @@ constexpr std::uint64_t unit_numel = std::uint64_t{1} << 24;  // of every unit b
 constexpr double learning_rate = 1e-4;
 constexpr float initial_value = 0.02f;
 
-std::vector<std::uint64_t> unit_numels(std::uint64_t parameters) {
-  std::vector<std::uint64_t> numels;
-  for (std::uint64_t left = parameters; left > 0; left -= numels.back())
-    numels.push_back(std::min(left, unit_numel));
-  return numels;
+std::vector<UnitSpec> make_units(std::uint64_t parameters) {
+  std::vector<UnitSpec> units;
+  for (std::uint64_t first = 0; first < parameters; first += unit_numel) {
+    const std::string name = fmt::format("unit {}", units.size());
+    const auto numel = static_cast<std::int64_t>(std::min(parameters - first, unit_numel));
+    units.push_back({.name = name, .parameters = {{.name = name + " weight", .shape = {numel}}}});
+  }
+  return units;
 }
 
 // Addresses for parameters, gradients, buckets and norms; they cost nothing.
@@ -89,12 +93,9 @@ struct SwapPipeline::Impl {
   }
 
   void add_units(const SwapPipelineOptions& options) {
-    for (const std::uint64_t numel : unit_numels(options.parameters)) {
-      const std::string name = fmt::format("unit {}", units.size());
-      units.push_back(engine->add_unit(
-          {.name = name,
-           .parameters = {{.name = name + " weight", .shape = {static_cast<std::int64_t>(numel)}}}}));
-      blocks += divide_up(numel, block_numel(options.point.block_bytes));
+    for (const UnitSpec& unit : make_units(options.parameters)) {
+      units.push_back(engine->add_unit(unit));
+      blocks += divide_up(unit.parameters.front().numel(), block_numel(options.point.block_bytes));
     }
   }
 
@@ -147,6 +148,13 @@ Bytes SwapPipeline::host_bytes() const {
 
 std::string_view SwapPipeline::io_name() const {
   return impl_->io->name();
+}
+
+Bytes planned_host_bytes(const SwapPipelineOptions& options) {
+  PlanRequest request;
+  request.units = make_units(options.parameters);
+  request.engine = engine_options(options);
+  return plan_memory(request).host.total();
 }
 
 std::unique_ptr<IoEngine> open_io(const SwapPoint& point) {

@@ -54,6 +54,8 @@ class SwapPipeline {
   std::unique_ptr<Impl> impl_;
 };
 
+// Host memory of such a pipeline by the engine's own plan: what its budget will show. Pure.
+Bytes planned_host_bytes(const SwapPipelineOptions& options);
 std::unique_ptr<IoEngine> open_io(const SwapPoint& point);
 
 }  // namespace headrace::tune

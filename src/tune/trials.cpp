@@ -1,9 +1,8 @@
 #include "src/tune/trials.h"
 
 #include <algorithm>
-#include <new>
 
-#include "headrace/errors.h"
+#include "src/tune/failures.h"
 #include "src/tune/statistics.h"
 #include "src/tune/tune_space.h"
 
@@ -50,7 +49,7 @@ std::unique_ptr<SwapPipeline> Trials::open(const SwapPoint& point) {
     kept_.push_front(store);
     return pipeline;
   } catch (...) {
-    drop(store);
+    if (!reuse) drop(store);  // half made
     throw;
   }
 }
@@ -76,17 +75,12 @@ TuneTrial Trials::measure(const SwapPoint& point, const std::function<bool()>& o
 }
 
 TuneTrial Trials::run(const SwapPoint& point, const std::function<bool()>& over) {
-  TuneTrial failed{.point = point, .parameters = parameters_};
-  try {
-    return measure(point, over);
-  } catch (const Error& error) {
-    failed.failure = error.what();
-  } catch (const std::bad_alloc&) {
-    failed.failure = "the machine has too little memory for it";
+  TuneTrial trial{.point = point, .parameters = parameters_};
+  if (const auto failure = failure_of([&] { trial = measure(point, over); })) {
+    trial.failure = failure->text;
+    if (!failure->of_limit) drop(store_name(point));
   }
-  drop(store_name(point));
-  failed.failure = failed.failure.substr(0, failed.failure.find('\n'));
-  return failed;
+  return trial;
 }
 
 }  // namespace headrace::tune

@@ -21,7 +21,7 @@ class Trials {
         sample_seconds_(sample_seconds) {}
 
   // Steps at a point, at least two unless `over` says that the time is. Failures of the drive and of limits
-  // are in the result.
+  // are in the result; the point's store is kept after the latter.
   TuneTrial run(const SwapPoint& point, const std::function<bool()>& over);
   // The pipeline at a point, every extent of it written before.
   std::unique_ptr<SwapPipeline> open(const SwapPoint& point);

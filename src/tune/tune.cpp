@@ -11,6 +11,7 @@
 #include "headrace/optimizer_blocks.h"
 #include "headrace/train.h"
 #include "src/tune/ceiling.h"
+#include "src/tune/failures.h"
 #include "src/tune/resident_update.h"
 #include "src/tune/search_loop.h"
 #include "src/tune/trials.h"
@@ -74,10 +75,14 @@ class Tuning {
                       fmt::join(options_.swap_paths, ", "), format_bytes(available)));
     const std::vector<std::string> probes = files_.paths_of("probe");
     const double most = options_.seconds * probe_share / (3 * static_cast<double>(probes.size()));
+    const auto buffers = raw_buffers(SwapPoint{}, options_.host_memory_bytes);
+    if (!buffers)
+      throw DoesNotFit(fmt::format("{} of host memory are too little to tune with.",
+                                   format_bytes(options_.host_memory_bytes)));
     std::vector<double> rates;
     double read_rate = 0, write_rate = 0;
     for (std::size_t p = 0; p < probes.size(); ++p) {
-      RawFile file({probes[p]}, {}, SwapPoint{}, std::min(probe_bytes, available / 4), most);
+      RawFile file({probes[p]}, {}, SwapPoint{}, *buffers, std::min(probe_bytes, available / 4), most);
       const double read = file.read(most).bytes_per_second(), write = file.write(most).bytes_per_second();
       rates.push_back(2 / (1 / read + 1 / write));
       read_rate += read, write_rate += write;
@@ -95,7 +100,7 @@ class Tuning {
 
   void search() {
     space_ = make_tune_space(options_.host_memory_bytes, report_.trial_parameters, has_io_uring(),
-                             static_cast<std::uint32_t>(report_.placements.size()));
+                             report_.placements, options_.parity);
     TuneSearch search(space_.grid(), space_.start());
     trials_.emplace(options_, report_.placements, files_, report_.trial_parameters, options_.seconds / 120);
     const double deadline = options_.seconds * search_share;
@@ -120,7 +125,7 @@ class Tuning {
     const auto decision = search.decision();
     if (!decision) return;
     report_.best = space_.point(decision->best);
-    report_.memory_bytes = memory_of(*report_.best);
+    report_.memory_bytes = space_.memory_of(*report_.best);
     if (!decision->runner_up) {
       report_.decision =
           "the fastest of the trials; no time was left to compare it with the next one in turns";
@@ -132,32 +137,39 @@ class Tuning {
                     decision->for_memory ? ": equal within the noise, and it takes less memory" : "");
   }
 
+  // Without it the search's result stands.
   void measure_best() {
-    const SwapPoint& best = *report_.best;
-    const double compute =
-        resident_update_seconds(block_numel(best.block_bytes), std::min(0.5, options_.seconds / 100));
-    try {
-      const std::unique_ptr<SwapPipeline> pipeline = trials_->open(best);
-      report_.memory_bytes = pipeline->host_bytes();
-      RawFile file(trials_->paths_of(best, "plain"), report_.placements[best.placement].rates, best,
-                   probe_bytes, options_.seconds * probe_share / 2);
-      const double deadline = options_.seconds - closing_seconds;
-      TuneCeiling ceiling = measure_ceiling(
-          *pipeline, file, best.buffers, best.block_bytes, compute,
-          [&] { return now() + round_seconds() > deadline; },
-          [this, deadline] { return stopped() || now() > deadline * 1.1; });
-      if (ceiling.rounds > 0) report_.ceiling = ceiling;
-    } catch (const Error& error) {
-      control_.note(fmt::format("the distance from the ceiling could not be measured: {}", error.what()));
-    }
+    if (const auto failure = failure_of([this] { find_ceiling(*report_.best); }))
+      control_.note(fmt::format("the distance from the ceiling could not be measured: {}", failure->text));
   }
 
-  // A real and a null step, and a little for plain transfers.
-  double round_seconds() const {
+  void find_ceiling(const SwapPoint& best) {
+    const double compute = resident_update_seconds(
+        block_numel(best.block_bytes), std::min(0.5, options_.seconds / 100), options_.host_memory_bytes);
+    const std::unique_ptr<SwapPipeline> pipeline = trials_->open(best);
+    report_.memory_bytes = pipeline->host_bytes();
+    std::optional<RawFile> file;
+    if (const auto buffers = raw_buffers(best, options_.host_memory_bytes - pipeline->host_bytes()))
+      file.emplace(trials_->paths_of(best, "plain"), report_.placements[best.placement].rates, best, *buffers,
+                   probe_bytes, options_.seconds * probe_share / 2);
+    else
+      control_.note("beside the best point's buffers --host-memory has no room for plain reads and writes");
+    const double deadline = options_.seconds - closing_seconds, step = slowest_step(best);
+    const double plain = file ? plain_seconds(deadline - now(), step) : 0;
+    const TuneCeiling ceiling =
+        measure_ceiling(*pipeline, file ? &*file : nullptr, best,
+                        {.compute_seconds = compute,
+                         .plain_seconds = plain,
+                         .over = [&] { return now() + round_seconds(step, plain) > deadline; },
+                         .stop = [&] { return stopped() || now() > deadline * 1.1; }});
+    if (ceiling.rounds > 0) report_.ceiling = ceiling;
+  }
+
+  double slowest_step(const SwapPoint& point) const {
     double slowest = 0;
     for (const TuneTrial& trial : report_.trials)
-      if (trial.point == *report_.best) slowest = std::max(slowest, trial.step_seconds);
-    return 2 * slowest + 0.2;
+      if (trial.point == point) slowest = std::max(slowest, trial.step_seconds);
+    return slowest;
   }
 
   // A step's time is in proportion to its parameters: the start and the end of a step are in the trial too.

@@ -47,6 +47,7 @@ Json results_json(const TuneReport& report) {
     results.push_back(result_json("best: real step against the closed form over its null step",
                                   parameters / c.step_seconds, "parameters/s",
                                   parameters / c.closed_form_seconds, c.rounds));
+    if (c.alone_seconds == 0) return results;  // no plain transfers
     results.push_back(result_json("best: real step against the closed form of plain reads and writes",
                                   parameters / c.step_seconds, "parameters/s", parameters / c.alone_seconds,
                                   c.rounds));
@@ -81,7 +82,7 @@ Json ceiling_json(const TuneCeiling& c) {
           {"closed_form_seconds", c.closed_form_seconds},
           {"step_over_closed_form", c.step_over_closed_form},
           {"deviation", c.deviation},
-          {"alone_seconds", c.alone_seconds}};
+          {"alone_seconds", c.alone_seconds > 0 ? Json(c.alone_seconds) : Json()}};
 }
 
 std::string absolute(const std::string& path) {
@@ -135,6 +136,7 @@ std::string tune_json(const TuneReport& report, const TuneOptions& options, doub
   json["predicted"] = {
       {"parameters", report.parameters},
       {"step_seconds", report.step_seconds},
+      {"scope", predicted_scope},
       {"written_bytes_a_step", report.written_bytes_a_step},
       {"written_bytes_a_day", a_day},
       {"endurance_days", endurance_bytes > 0 && a_day > 0 ? Json(endurance_bytes / a_day) : Json()}};

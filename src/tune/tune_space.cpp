@@ -4,11 +4,14 @@
 #include <cmath>
 #include <string>
 
+#include "headrace/optimizer_blocks.h"
+#include "src/tune/swap_pipeline.h"
+
 namespace headrace::tune {
 namespace {
 
 constexpr Bytes kib = 1 << 10, mib = 1 << 20;
-constexpr Bytes state_bytes = 12, low_precision_bytes = 2;
+constexpr Bytes state_bytes = state_bytes_per_element;
 constexpr std::uint64_t smallest_trial = 1 << 18, largest_trial = std::uint64_t{1} << 28;
 
 template <class Value>
@@ -20,7 +23,7 @@ std::uint32_t index_of(const std::vector<Value>& values, Value value) {
 }  // namespace
 
 TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring,
-                          std::uint32_t placements) {
+                          const std::vector<SwapPlacement>& placements, std::uint32_t parity) {
   // Whole norm chunks of 48 KiB: three quarters and three halves of the powers of two.
   TuneSpace space{.blocks = {384 * kib, 768 * kib, 1536 * kib, 3 * mib, 4608 * kib, 6 * mib, 9 * mib,
                              12 * mib, 18 * mib, 24 * mib, 36 * mib, 48 * mib, 72 * mib, 96 * mib},
@@ -28,9 +31,11 @@ TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bo
                   .depths = {4, 8, 16, 32, 64, 128},
                   .requests = {128 * kib, 256 * kib, 512 * kib, 1 * mib, 2 * mib, 4 * mib, 8 * mib},
                   .engines = {},
-                  .placements = placements,
+                  .placement_paths = {},
+                  .parity = parity,
                   .memory_limit = memory_limit,
                   .trial_parameters = trial_parameters};
+  for (const SwapPlacement& placement : placements) space.placement_paths.push_back(placement.paths.size());
   if (has_io_uring) space.engines.push_back(IoKind::io_uring);
   space.engines.push_back(IoKind::threads);
   return space;
@@ -60,10 +65,11 @@ std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths
   return placements;
 }
 
-Bytes memory_of(const SwapPoint& point) {
-  constexpr Bytes staging_buffers = 4;  // two for gradients, two for parameters
-  return point.buffers * point.block_bytes +
-         staging_buffers * low_precision_bytes * (point.block_bytes / state_bytes);
+Bytes TuneSpace::memory_of(const SwapPoint& point) const {
+  return planned_host_bytes({.point = point,
+                             .parameters = trial_parameters,
+                             .folders = std::vector<std::string>(placement_paths[point.placement]),
+                             .parity = parity});
 }
 
 SwapPoint TuneSpace::point(const GridPoint& at) const {
@@ -79,13 +85,14 @@ bool TuneSpace::allowed(const SwapPoint& point) const {
   constexpr Bytes times_the_buffers = 4;
   const Bytes all = trial_parameters * state_bytes;
   const bool smallest = point.block_bytes == blocks.front() && point.buffers == buffers.front();
-  return memory_of(point) <= memory_limit &&
-         (smallest || point.buffers * point.block_bytes * times_the_buffers <= all);
+  return (smallest || point.buffers * point.block_bytes * times_the_buffers <= all) &&
+         memory_of(point) <= memory_limit;
 }
 
 Grid TuneSpace::grid() const {
   const auto size = [](const auto& values) { return static_cast<std::uint32_t>(values.size()); };
-  return {.sizes = {size(blocks), size(buffers), size(depths), size(requests), size(engines), placements},
+  return {.sizes = {size(blocks), size(buffers), size(depths), size(requests), size(engines),
+                    size(placement_paths)},
           .allowed = [this](const GridPoint& at) { return allowed(point(at)); },
           .memory = [this](const GridPoint& at) { return static_cast<double>(memory_of(point(at))); }};
 }
@@ -99,7 +106,7 @@ std::vector<GridPoint> TuneSpace::start() const {
   };
   std::vector<GridPoint> points = {at(usual.block_bytes, usual.buffers, 0)};
   if (engines.size() > 1) points.push_back(at(usual.block_bytes, usual.buffers, 1));
-  for (std::uint32_t placement = 1; placement < placements; ++placement) {
+  for (std::uint32_t placement = 1; placement < placement_paths.size(); ++placement) {
     points.push_back(points.front());
     points.back().back() = placement;
   }

@@ -14,11 +14,14 @@ struct TuneSpace {
   std::vector<std::uint32_t> buffers, depths;
   std::vector<Bytes> requests;
   std::vector<IoKind> engines;
-  std::uint32_t placements = 1;
+  std::vector<std::size_t> placement_paths = {1};  // how many paths each placement uses
+  std::uint32_t parity = 0;
   Bytes memory_limit = 0;
   std::uint64_t trial_parameters = 0;
 
   SwapPoint point(const GridPoint& at) const;
+  // Host memory of the pipeline at a point, by the engine's own plan.
+  Bytes memory_of(const SwapPoint& point) const;
   // Within the memory limit, and small beside the trial: a point whose buffers hold a large part of all
   // blocks shows how a step starts and ends, not how it runs.
   bool allowed(const SwapPoint& point) const;
@@ -27,15 +30,12 @@ struct TuneSpace {
   std::vector<GridPoint> start() const;
 };
 TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring,
-                          std::uint32_t placements = 1);
+                          const std::vector<SwapPlacement>& placements, std::uint32_t parity);
 
 // Of swap paths with these rates, the usual one first: without parity all in proportion to the rates, all
 // alike where that is another thing, and each alone; with parity all.
 std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths,
                                            const std::vector<double>& rates, std::uint32_t parity);
-
-// Host memory of the pipeline at a point: its blocks, and what moves gradients and parameters.
-Bytes memory_of(const SwapPoint& point);
 
 // Parameters of a trial, so that a step takes `step_seconds` on a drive of these rates and the files of the
 // stores that are kept side by side fit into half of `free_bytes`. Never more than `most` where that is not

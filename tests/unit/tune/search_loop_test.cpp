@@ -4,7 +4,10 @@
 
 #include <algorithm>
 
+#include "headrace/errors.h"
+#include "src/tune/swap_pipeline.h"
 #include "src/tune/tune_space.h"
+#include "tests/support/engine_harness.h"
 
 namespace headrace::tune {
 namespace {
@@ -94,8 +97,10 @@ TEST(SearchLoop, tells_of_every_trial_with_its_stage_and_goes_on_after_failures)
   EXPECT_TRUE(search.decision());
 }
 
+const std::vector<SwapPlacement> one_path = {{.name = "one", .paths = {0}, .rates = {}}};
+
 TEST(TuneSpace, starts_with_the_defaults_of_a_run) {
-  const TuneSpace space = make_tune_space(Bytes{1} << 30, 64 << 20, true);
+  const TuneSpace space = make_tune_space(Bytes{1} << 30, 64 << 20, true, one_path, 0);
   SwapPoint usual;
   usual.io = IoKind::io_uring;
   EXPECT_EQ(space.point(space.start().front()), usual);
@@ -103,21 +108,51 @@ TEST(TuneSpace, starts_with_the_defaults_of_a_run) {
     for (std::size_t d = 0; d < at.size(); ++d) EXPECT_LT(at[d], space.grid().sizes[d]);
 }
 
+// With the last byte that the rule counts a point runs, and with one less the engine refuses it: blocks,
+// staging, norms and, with parity, the pieces of each block in flight.
+TEST(TuneSpace, takes_the_memory_of_a_point_to_be_what_the_engine_takes) {
+  constexpr std::uint64_t parameters = 1'000'000;
+  for (const std::uint32_t parity : {0u, 1u}) {
+    const testing::TemporaryFolder first, second, third;
+    const std::vector<std::string> folders = {first.path() + "/s", second.path() + "/s", third.path() + "/s"};
+    const auto placements = make_placements(folders, {1e9, 1e9, 1e9}, parity);
+    const TuneSpace space = make_tune_space(Bytes{1} << 30, parameters, false, placements, parity);
+    for (const std::uint32_t buffers : {3u, 8u}) {
+      SwapPipelineOptions options{.point = {.block_bytes = 768 << 10, .buffers = buffers},
+                                  .parameters = parameters,
+                                  .folders = folders,
+                                  .parity = parity};
+      options.host_memory_bytes = space.memory_of(options.point);
+      SwapPipeline pipeline(options);
+      (void)pipeline.step(UpdateKind::adam);
+      EXPECT_EQ(pipeline.host_bytes(), options.host_memory_bytes) << "parity " << parity;
+      options.host_memory_bytes -= 1;
+      options.reuse = true;
+      EXPECT_THROW(SwapPipeline{options}, DoesNotFit) << "parity " << parity;
+    }
+  }
+}
+
 TEST(TuneSpace, holds_no_point_above_the_memory_limit) {
+  const TuneSpace all = make_tune_space(~Bytes{0}, 64 << 20, false, one_path, 0);
   for (const Bytes limit : {Bytes{4} << 20, Bytes{32} << 20, Bytes{1} << 30}) {
-    const TuneSpace space = make_tune_space(limit, 64 << 20, false);
-    int allowed = 0;
-    for (const GridPoint& at : space.start()) {
-      if (!space.grid().allowed(at)) continue;
-      ++allowed;
-      EXPECT_LE(memory_of(space.point(at)), limit);
+    const TuneSpace space = make_tune_space(limit, 64 << 20, false, one_path, 0);
+    int allowed = 0, refused = 0;
+    for (const GridPoint& at : all.start()) {
+      if (!all.grid().allowed(at)) continue;
+      const bool fits =
+          planned_host_bytes({.point = all.point(at), .parameters = 64 << 20, .folders = {""}}) <= limit;
+      EXPECT_EQ(space.grid().allowed(at), fits);
+      (fits ? allowed : refused)++;
     }
     EXPECT_GE(allowed, 1) << limit;
+    EXPECT_TRUE(refused >= 1 || limit == Bytes{1} << 30) << limit;
   }
 }
 
 TEST(TuneSpace, tries_each_placement_of_several_paths_at_the_start) {
-  const TuneSpace space = make_tune_space(Bytes{1} << 30, 64 << 20, true, 4);
+  const TuneSpace space = make_tune_space(Bytes{1} << 30, 64 << 20, true,
+                                          {one_path[0], one_path[0], one_path[0], one_path[0]}, 0);
   std::vector<bool> tried(4);
   for (const GridPoint& at : space.start()) tried[space.point(at).placement] = true;
   EXPECT_EQ(std::count(tried.begin(), tried.end(), true), 4);

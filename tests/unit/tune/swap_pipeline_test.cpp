@@ -136,12 +136,36 @@ TEST(Trials, a_point_that_does_not_fit_is_a_trial_with_its_cause) {
   const auto never = [] { return false; };
   SwapPoint point = small_pipeline("").point;
   EXPECT_GT(trials.run(point, never).parameters_per_second, 0);
+  const std::string store = trials.paths_of(point, "block-393216-placement-0").front();
+  const auto commits = [&] { return std::filesystem::last_write_time(store + "/store.json"); };
+  const auto made = commits();
   point.buffers = 64;
   const TuneTrial failed = trials.run(point, never);
   EXPECT_NE(failed.failure.find("memory"), std::string::npos) << failed.failure;
   EXPECT_EQ(failed.failure.find('\n'), std::string::npos);
   point.buffers = 4;
   EXPECT_GT(trials.run(point, never).parameters_per_second, 0);
+  EXPECT_EQ(commits(), made) << "the store that was good was made again";
+}
+
+TEST(Trials, make_a_store_again_that_is_corrupt) {
+  const TemporaryFolder folder;
+  const TuneFiles files({folder.path()});
+  TuneOptions options;
+  Trials trials(options, {{.name = "one", .paths = {0}, .rates = {}}}, files, some_parameters, 0.01);
+  const auto never = [] { return false; };
+  const SwapPoint point = small_pipeline("").point;
+  EXPECT_EQ(trials.run(point, never).failure, "");
+  const std::string store = trials.paths_of(point, "block-393216-placement-0").front();
+  for (const auto& entry : fs::directory_iterator(store))
+    if (entry.file_size() > (1 << 20)) {
+      std::fstream extents(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      const std::string garbage(entry.file_size(), '!');
+      extents.write(garbage.data(), static_cast<std::streamsize>(garbage.size()));
+    }
+  EXPECT_NE(trials.run(point, never).failure, "");
+  EXPECT_FALSE(fs::exists(store));
+  EXPECT_EQ(trials.run(point, never).failure, "");
 }
 
 // Blocks on two paths in proportion, on one of them alone, and with one of three that may be lost.

@@ -99,9 +99,20 @@ TEST(TuneJson, has_the_shape_of_a_benchmark_and_the_life_of_the_drive) {
       EXPECT_TRUE(result.contains(key));
   EXPECT_NEAR(json.at("results")[0].at("ratio").get<double>(), 0.96, 1e-9);
   EXPECT_EQ(json.at("trials")[0].at("failure"), "no space");
+  EXPECT_EQ(json.at("predicted").at("scope"), predicted_scope);
   // 12 GB in 10 s are 103.68 TB a day.
   EXPECT_NEAR(json.at("predicted").at("written_bytes_a_day").get<double>(), 103.68e12, 1e6);
   EXPECT_NEAR(json.at("predicted").at("endurance_days").get<double>(), 600 / 103.68, 1e-6);
+}
+
+TEST(TuneJson, without_plain_transfers_says_nothing_of_them) {
+  TuneReport report = some_report();
+  report.ceiling = TuneCeiling{.rounds = 1, .blocks = 100, .step_seconds = 0.5, .closed_form_seconds = 0.48};
+  const std::string text = tune_json(report, some_options(), 0);
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json.at("results").size(), 1u);
+  EXPECT_TRUE(json.at("ceiling").at("alone_seconds").is_null());
+  EXPECT_EQ(text.find("plain"), std::string::npos);
 }
 
 TEST(TuneJson, of_nothing_is_whole_too) {
