@@ -78,7 +78,7 @@ struct TuneReport {
   std::optional<TuneCeiling> ceiling;
   std::uint64_t trial_parameters = 0, parameters = 0;  // predicted for the second
   double step_seconds = 0;                             // predicted
-  Bytes written_bytes_a_step = 0;                      // of `parameters`
+  Bytes written_bytes_a_step = 0;                      // of `parameters`, parity included, to all paths
   Bytes memory_bytes = 0, peak_rss_bytes = 0;          // of the best point's buffers; of this process
   double seconds = 0;
   bool stopped = false;
@@ -98,10 +98,8 @@ TuneReport tune_swap(const TuneOptions& options, const TuneControl& control);
 
 // What the predicted seconds of a step are, in words for the user.
 inline constexpr std::string_view predicted_scope =
-    "covers a step from the last gradient to the commit: gradients fetched, states read, updated and "
-    "written, "
-    "parameters stored; not forward and backward, traffic between ranks, the model's own use of memory and "
-    "cores, and the shorter last block of each layer";
+    "from the last gradient to the commit; without forward, backward, traffic between ranks, and what a "
+    "model beside it takes of memory and cores";
 
 // Bytes written in a day of steps one behind the other.
 double written_bytes_a_day(const TuneReport& report);

@@ -170,21 +170,24 @@ void print_ceiling(const TuneReport& report) {
 }
 
 void print_report(const TuneReport& report, double endurance) {
+  const SwapPlacement& placement = report.placements[report.best->placement];
+  const bool together = placement.paths.size() > 1;
   fmt::print("\nbest: {}\n", text_of(*report.best));
   if (report.placements.size() > 1)
-    fmt::print("  blocks placed {}\n", report.placements[report.best->placement].name);
+    fmt::print("  blocks placed {}{}\n", together ? "" : "on ", placement.name);
   fmt::print("  {}\n  {} of host memory\n", report.decision, format_bytes(report.memory_bytes));
   if (report.ceiling) print_ceiling(report);
   const double a_day = written_bytes_a_day(report);
   fmt::print("predicted for {} parameters: {:.3f} s a step, in proportion to the trial's\n  ({})\n",
              report.parameters, report.step_seconds, predicted_scope);
-  fmt::print("the drive is written {:.3g} GB a step, {:.3g} TB a day when nothing but such steps is done",
+  fmt::print("{} written {:.3g} GB a step, {:.3g} TB a day when nothing but such steps is done",
+             together ? "the drives together are" : "the drive is",
              static_cast<double>(report.written_bytes_a_step) * 1e-9, a_day / terabyte);
   if (endurance > 0)
     fmt::print("; {:g} TB last {:.1f} days\n", endurance / terabyte, endurance / a_day);
   else
-    fmt::print("; 100 TB of its endurance last {:.1f} days (--endurance-tbw N for yours)\n",
-               100 * terabyte / a_day);
+    fmt::print("; 100 TB of {} endurance last {:.1f} days (--endurance-tbw N for yours)\n",
+               together ? "their" : "its", 100 * terabyte / a_day);
   if (report.stopped) fmt::print("stopped: the best of the trials so far\n");
 }
 
@@ -262,7 +265,8 @@ void add_tune(CLI::App& program, int& status) {
   add("--parameters", flags->parameters, "of the run to predict a step for, like 7e9", "N");
   add("--durability", flags->durability, "of the run: step or none (default step)", "step|none");
   add("--threads", flags->threads, "CPU threads of the update (default: this machine's)", "N");
-  add("--endurance-tbw", flags->endurance, "terabytes that the drive may be written, for its life", "N");
+  add("--endurance-tbw", flags->endurance,
+      "terabytes that the drive, or all of them together, may be written", "N");
   add("--to", flags->to, "write a configuration for train --config here", "FILE");
   add("--json", flags->json, "write the report here", "FILE");
   command->footer(

@@ -1,6 +1,7 @@
 #include "headrace/tune.h"
 
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -41,6 +42,19 @@ Bytes free_bytes(const std::string& path) {
   struct statvfs status {};
   if (::statvfs(path.c_str(), &status) != 0) throw IoError("statvfs", path, 0, 0, errno);
   return static_cast<Bytes>(status.f_bavail) * status.f_frsize;
+}
+
+dev_t file_system_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) throw IoError("stat", path, 0, 0, errno);
+  return status.st_dev;
+}
+
+// Fewer could have come out the other way round.
+std::string weight_of(int pairs) {
+  constexpr int enough = 3;
+  return fmt::format("{} pair{}{}", pairs, pairs == 1 ? "" : "s",
+                     pairs < enough ? " (too few to be sure: give more --seconds)" : "");
 }
 
 class Tuning {
@@ -90,12 +104,25 @@ class Tuning {
                                 options_.swap_paths[p], read * 1e-9, write * 1e-9));
     }
     files_.remove("probe");
+    tell_of_shared_file_systems();
     report_.placements = make_placements(options_.swap_paths, rates, options_.parity);
     const double step_seconds = std::clamp(options_.seconds / 150, 0.01, 2.0);
     report_.trial_parameters =
         trial_parameters(read_rate, write_rate, step_seconds, available, options_.parameters);
     control_.note(fmt::format("a trial has {} parameters ({} of states)", report_.trial_parameters,
                               format_bytes(state_bytes_per_element * report_.trial_parameters)));
+  }
+
+  void tell_of_shared_file_systems() const {
+    const std::vector<std::string>& paths = options_.swap_paths;
+    for (std::size_t later = 1; later < paths.size(); ++later)
+      for (std::size_t earlier = 0; earlier < later; ++earlier)
+        if (file_system_of(paths[earlier]) == file_system_of(paths[later])) {
+          control_.note(fmt::format(
+              "{} and {} are on one file system: together they are no faster than its drive, and no safer",
+              paths[earlier], paths[later]));
+          break;
+        }
   }
 
   void search() {
@@ -131,10 +158,10 @@ class Tuning {
           "the fastest of the trials; no time was left to compare it with the next one in turns";
       return;
     }
-    report_.decision =
-        fmt::format("{:.3f} x the rate of the runner-up ({}) in {} pairs, MAD {:.3f}{}", decision->ratio,
-                    text_of(space_.point(*decision->runner_up)), decision->pairs, decision->deviation,
-                    decision->for_memory ? ": equal within the noise, and it takes less memory" : "");
+    report_.decision = fmt::format(
+        "{:.3f} x the rate of the runner-up ({}) in {}, MAD {:.3f}{}", decision->ratio,
+        text_of(space_.point(*decision->runner_up)), weight_of(decision->pairs), decision->deviation,
+        decision->for_memory ? ": equal within the noise, and it takes less memory" : "");
   }
 
   // Without it the search's result stands.
@@ -182,7 +209,8 @@ class Tuning {
     report_.parameters = options_.parameters > 0 ? options_.parameters : report_.trial_parameters;
     report_.step_seconds =
         seconds * static_cast<double>(report_.parameters) / static_cast<double>(report_.trial_parameters);
-    report_.written_bytes_a_step = state_bytes_per_element * report_.parameters;
+    report_.written_bytes_a_step = written_bytes_a_step(
+        report_.parameters, report_.placements[report_.best->placement].paths.size(), options_.parity);
   }
 
   const TuneOptions& options_;

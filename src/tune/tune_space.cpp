@@ -117,6 +117,11 @@ std::vector<GridPoint> TuneSpace::start() const {
   return points;
 }
 
+Bytes written_bytes_a_step(std::uint64_t parameters, std::size_t paths, std::uint32_t parity) {
+  const Bytes data_paths = paths - parity;
+  return divide_up(state_bytes * parameters, data_paths) * paths;
+}
+
 std::uint64_t trial_parameters(double read_bytes_per_second, double write_bytes_per_second,
                                double step_seconds, Bytes free_bytes, std::uint64_t most) {
   const double a_parameter = static_cast<double>(state_bytes) * (1 / std::max(read_bytes_per_second, 1.0) +

@@ -37,6 +37,9 @@ TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bo
 std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths,
                                            const std::vector<double>& rates, std::uint32_t parity);
 
+// What a step of `parameters` writes to all paths together: states, and parity.
+Bytes written_bytes_a_step(std::uint64_t parameters, std::size_t paths, std::uint32_t parity);
+
 // Parameters of a trial, so that a step takes `step_seconds` on a drive of these rates and the files of the
 // stores that are kept side by side fit into half of `free_bytes`. Never more than `most` where that is not
 // 0. 0: not even a small trial fits.

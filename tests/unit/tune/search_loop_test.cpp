@@ -168,6 +168,13 @@ TEST(Placements, are_by_rate_and_alike_and_each_path_alone) {
   EXPECT_EQ(two[3].paths, std::vector<std::uint32_t>{1});
 }
 
+TEST(WrittenBytes, of_a_step_are_the_states_and_the_parity) {
+  EXPECT_EQ(written_bytes_a_step(1000, 1, 0), 12000u);
+  EXPECT_EQ(written_bytes_a_step(1000, 3, 0), 12000u);
+  EXPECT_EQ(written_bytes_a_step(1000, 3, 1), 18000u);
+  EXPECT_EQ(written_bytes_a_step(1000, 4, 2), 24000u);
+}
+
 TEST(TrialParameters, fit_the_rate_the_disk_and_the_run) {
   const std::uint64_t usual = trial_parameters(2e9, 3e9, 0.25, Bytes{1} << 40, 0);
   EXPECT_NEAR(static_cast<double>(usual) * 12 * (1 / 2e9 + 1 / 3e9), 0.25, 0.01);
