@@ -13,6 +13,7 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
+#include "headrace/optimizer_blocks.h"
 #include "headrace/train.h"
 #include "src/tune/closed_form.h"
 #include "src/tune/resident_update.h"
@@ -117,7 +118,7 @@ int run(const Arguments& arguments) {
   (void)pipeline.step(UpdateKind::adam);  // writes the second generation
   (void)pipeline.step(UpdateKind::null);
   const Bytes peak_rss = peak_rss_bytes();  // of the pipeline alone
-  const double compute = resident_update_seconds(block_numel(options.point), 1.0);
+  const double compute = resident_update_seconds(block_numel(options.point.block_bytes), 1.0);
   const KernelBytes before = kernel_bytes();
   std::vector<Round> rounds;
   for (int r = 0; r < arguments.rounds; ++r) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "headrace/errors.h"
+#include "headrace/optimizer_blocks.h"
 #include "src/train/settings.h"
 
 namespace headrace {
@@ -126,7 +127,7 @@ Bytes buffer_bytes(const ConfigValue& value, Bytes minimum) {
   return bytes;
 }
 void set_swap_block(Settings& settings, const ConfigValue& value) {
-  constexpr Bytes smallest = 12 * 4096;  // the states of one norm chunk
+  constexpr Bytes smallest = state_bytes_per_element * norm_chunk_numel;
   settings.swap_block_bytes = buffer_bytes(value, smallest);
   settings.swap_block_numel.reset();
 }

@@ -8,13 +8,12 @@
 
 #include "headrace/errors.h"
 #include "headrace/kernels.h"
+#include "headrace/optimizer_blocks.h"
 #include "src/train/config_text.h"
 #include "src/train/settings.h"
 
 namespace headrace {
 namespace {
-
-constexpr Bytes state_bytes_per_element = 12;  // fp32 master and both moments
 
 std::string world_size_source(const LaunchInfo& launch) {
   return launch.launcher == "none" ? "one process, no launcher" : launch.launcher;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "src/tune/swap_pipeline.h"
 
@@ -14,10 +15,6 @@ namespace headrace::tune {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Words that no drive compresses away.
 void fill(std::span<std::byte> memory) {

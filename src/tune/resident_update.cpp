@@ -4,7 +4,9 @@
 #include <chrono>
 
 #include "headrace/adam.h"
+#include "headrace/elapsed.h"
 #include "headrace/memory.h"
+#include "headrace/optimizer_blocks.h"
 #include "src/tune/statistics.h"
 
 namespace headrace::tune {
@@ -12,12 +14,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Bytes state_bytes = 12, bf16_bytes = 2, resident_bytes = Bytes{64} << 20;
+constexpr Bytes bf16_bytes = 2, resident_bytes = Bytes{64} << 20;
 
 // A block as the updater sees it: states end to end, the gradient and the rounded parameters beside them.
 AdamBlock block_at(std::byte* memory, std::uint64_t numel) {
   auto* floats = reinterpret_cast<float*>(memory);
-  std::byte* low = memory + state_bytes * numel;
+  std::byte* low = memory + state_bytes_per_element * numel;
   return {.master = floats,
           .exp_avg = floats + numel,
           .exp_avg_sq = floats + 2 * numel,
@@ -31,7 +33,7 @@ AdamBlock block_at(std::byte* memory, std::uint64_t numel) {
 }  // namespace
 
 double resident_update_seconds(std::uint64_t numel, double budget_seconds) {
-  const Bytes stride = round_up((state_bytes + 2 * bf16_bytes) * numel, 4096);
+  const Bytes stride = round_up((state_bytes_per_element + 2 * bf16_bytes) * numel, 4096);
   const std::uint64_t count = std::max<std::uint64_t>(1, resident_bytes / stride);
   MemoryBudget budget("host", ~Bytes{0});
   const HostBuffer memory(budget, MemoryTag::workspace, count * stride);
@@ -48,7 +50,7 @@ double resident_update_seconds(std::uint64_t numel, double budget_seconds) {
   while (seconds.size() < 3 || spent < budget_seconds) {
     const auto start = Clock::now();
     adam_update_parallel(block_at(memory.data() + seconds.size() % count * stride, numel), arguments);
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    seconds.push_back(seconds_since(start));
     spent += seconds.back();
   }
   return median(std::move(seconds));

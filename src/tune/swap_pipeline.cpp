@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "headrace/backends.h"
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "headrace/optimizer_blocks.h"
 #include "src/tune/pattern_device.h"
 
 namespace headrace::tune {
@@ -13,14 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Bytes state_bytes = 12;
 constexpr std::uint64_t unit_numel = std::uint64_t{1} << 24;  // of every unit but the last
 constexpr double learning_rate = 1e-4;
 constexpr float initial_value = 0.02f;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::vector<std::uint64_t> unit_numels(std::uint64_t parameters) {
   std::vector<std::uint64_t> numels;
@@ -97,7 +94,7 @@ struct SwapPipeline::Impl {
       units.push_back(engine->add_unit(
           {.name = name,
            .parameters = {{.name = name + " weight", .shape = {static_cast<std::int64_t>(numel)}}}}));
-      blocks += divide_up(numel, block_numel(options.point));
+      blocks += divide_up(numel, block_numel(options.point.block_bytes));
     }
   }
 
@@ -150,10 +147,6 @@ Bytes SwapPipeline::host_bytes() const {
 
 std::string_view SwapPipeline::io_name() const {
   return impl_->io->name();
-}
-
-std::uint64_t block_numel(const SwapPoint& point) {
-  return std::max<std::uint64_t>(point.block_bytes / (state_bytes * norm_chunk_numel), 1) * norm_chunk_numel;
 }
 
 std::unique_ptr<IoEngine> open_io(const SwapPoint& point) {

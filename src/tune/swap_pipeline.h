@@ -54,8 +54,6 @@ class SwapPipeline {
   std::unique_ptr<Impl> impl_;
 };
 
-// Elements of a whole block.
-std::uint64_t block_numel(const SwapPoint& point);
 std::unique_ptr<IoEngine> open_io(const SwapPoint& point);
 
 }  // namespace headrace::tune

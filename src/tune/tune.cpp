@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "headrace/optimizer_blocks.h"
 #include "headrace/train.h"
 #include "src/tune/ceiling.h"
 #include "src/tune/resident_update.h"
@@ -57,7 +59,7 @@ class Tuning {
   }
 
  private:
-  double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  double now() const { return seconds_since(start_); }
   bool stopped() const { return control_.stop_requested(); }
 
   // The rate of each path, and from them the size of a trial.
@@ -88,7 +90,7 @@ class Tuning {
     report_.trial_parameters =
         trial_parameters(read_rate, write_rate, step_seconds, available, options_.parameters);
     control_.note(fmt::format("a trial has {} parameters ({} of states)", report_.trial_parameters,
-                              format_bytes(12 * report_.trial_parameters)));
+                              format_bytes(state_bytes_per_element * report_.trial_parameters)));
   }
 
   void search() {
@@ -132,7 +134,8 @@ class Tuning {
 
   void measure_best() {
     const SwapPoint& best = *report_.best;
-    const double compute = resident_update_seconds(block_numel(best), std::min(0.5, options_.seconds / 100));
+    const double compute =
+        resident_update_seconds(block_numel(best.block_bytes), std::min(0.5, options_.seconds / 100));
     try {
       const std::unique_ptr<SwapPipeline> pipeline = trials_->open(best);
       report_.memory_bytes = pipeline->host_bytes();
@@ -167,7 +170,7 @@ class Tuning {
     report_.parameters = options_.parameters > 0 ? options_.parameters : report_.trial_parameters;
     report_.step_seconds =
         seconds * static_cast<double>(report_.parameters) / static_cast<double>(report_.trial_parameters);
-    report_.written_bytes_a_step = 12 * report_.parameters;
+    report_.written_bytes_a_step = state_bytes_per_element * report_.parameters;
   }
 
   const TuneOptions& options_;

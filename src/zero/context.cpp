@@ -106,12 +106,6 @@ std::vector<Bytes> piece_bytes(const UnitPlan& unit, Bytes element_bytes) {
   return pieces;
 }
 
-std::uint64_t block_numel(const EngineOptions& options) {
-  constexpr Bytes state_bytes = 12;  // fp32 master, exp_avg, exp_avg_sq
-  const std::uint64_t chunks = options.swap_block_bytes / (state_bytes * norm_chunk_numel);
-  return std::max<std::uint64_t>(chunks, 1) * norm_chunk_numel;
-}
-
 std::vector<OptimizerBlock> optimizer_blocks(const std::vector<UnitPlan>& units,
                                              const ResolvedPlacement& placement,
                                              const EngineOptions& options) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "headrace/engine.h"
+#include "headrace/optimizer_blocks.h"
 #include "src/zero/partition.h"
 
 namespace headrace {
@@ -49,8 +50,9 @@ UnitPlan plan_unit(UnitLayout layout, const ResolvedPlacement& placement, const 
 // Bytes of each shard of a unit, as a collective wants them.
 std::vector<Bytes> piece_bytes(const UnitPlan& unit, Bytes element_bytes);
 
-// Elements of an optimizer block: master and moments fill swap_block_bytes, rounded down to norm chunks.
-std::uint64_t block_numel(const EngineOptions& options);
+inline std::uint64_t block_numel(const EngineOptions& options) {
+  return block_numel(options.swap_block_bytes);
+}
 
 // One optimizer block of this rank.
 struct OptimizerBlock {

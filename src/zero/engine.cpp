@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
@@ -13,13 +14,6 @@
 #include "src/zero/updater.h"
 
 namespace headrace {
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
 
 // Divides the seconds that others waited for a lane into those in which it waited for NVMe itself, as far as
 // the two are known to overlap from call to call, and the rest.

@@ -22,8 +22,6 @@ inline StateBlock state_block(std::byte* memory, std::uint64_t numel) {
   return {floats, floats + numel, floats + 2 * numel};
 }
 
-inline constexpr Bytes state_bytes_per_element = 12;
-
 // Bytes of a block in a buffer: whole pages, as direct I/O wants them; with parity for every piece of it.
 Bytes state_buffer_bytes(std::uint64_t numel, const EngineOptions& options);
 // Which blocks options.swap_cache_bytes keeps in host memory: as many as fit, spread evenly over the order of

@@ -9,13 +9,13 @@ import re
 
 # Public header -> module that owns it. `seam` headers are interfaces: they belong to no implementation.
 HEADER_OWNERS = {
-    "base": "bytes cgroup cpu_pool dtype errors first_failure locality log mounts owned topology units",
+    "base": "bytes cgroup cpu_pool dtype elapsed errors first_failure locality log mounts owned topology units",
     "memory": "lease memory",
     "aio": "io_engine io_probe",
     "cpu_adam": "adam",
     "swap": "swap_journal swap_paths swap_store",
     "comm": "mpi_module",
-    "zero": "engine state_hash step_result",
+    "zero": "engine optimizer_blocks state_hash step_result",
     "checkpoint": "inspect",
     "planner": "planner",
     "model": "model",
