@@ -22,8 +22,9 @@ namespace headrace::aio {
 // Part of a transfer, counted from its start.
 struct Piece {
   Bytes begin = 0, bytes = 0;
-  std::uint32_t again = 0;  // times the kernel has answered EAGAIN
-  bool partial = false;     // the last answer was less than one aligned block
+  std::uint32_t again = 0;    // times the kernel has answered EAGAIN
+  bool partial = false;       // the last answer was less than one aligned block
+  bool unregistered = false;  // its memory's registration has ended on the way
 };
 
 class Transfer {

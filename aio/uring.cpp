@@ -13,6 +13,23 @@
 #include "headrace/log.h"
 
 namespace headrace::aio {
+namespace {
+
+// A signal, memory that is short for now, completions to be taken first: the next call may go well.
+int fatal_code(int result) {
+  switch (-result) {
+    case EINTR:
+    case EAGAIN:
+    case EBUSY:
+    case ENOMEM:
+    case ETIME:
+      return 0;
+    default:
+      return result < 0 ? -result : 0;
+  }
+}
+
+}  // namespace
 
 Uring::Uring(const Options& options) : polls_(options.poll_completions) {
   int code = set_up(options);
@@ -57,7 +74,13 @@ int Uring::try_set_up(const Options& options) {
   if (options.poll_completions) params.flags |= IORING_SETUP_IOPOLL;
   if (options.poll_submissions) params.flags |= IORING_SETUP_SQPOLL;
   params.sq_thread_idle = idle_milliseconds;
-  return -io_uring_queue_init_params(options.entries, &ring_, &params);
+  return -io_uring_queue_init_params(places_of(options), &ring_, &params);
+}
+
+// The kernel's thread frees the places of a batch when it has issued all of it; some requests of the batch
+// may have ended by then, and others taken their turn.
+unsigned Uring::places_of(const Options& options) {
+  return options.poll_submissions ? 2 * options.entries : options.entries;
 }
 
 // A closed ring is taken apart some time later, and a forked child may still hold it: files and memory are
@@ -81,11 +104,22 @@ io_uring_sqe* Uring::next_sqe() {
   return sqe;
 }
 
-void Uring::submit() {
+int Uring::submit() {
   const int result = io_uring_submit(&ring_);
   passed_on_ = true;
-  const bool passing = result == -EINTR || result == -EAGAIN || result == -EBUSY;
-  HEADRACE_CHECK(result >= 0 || passing, "io_uring_enter: {}", std::strerror(-result));
+  return fatal_code(result);
+}
+
+std::vector<std::uint64_t> Uring::withdraw() {
+  std::vector<std::uint64_t> taken;
+  io_uring_sq& queue = ring_.sq;
+  const unsigned head = io_uring_smp_load_acquire(queue.khead);
+  for (unsigned at = head; at != queue.sqe_tail; ++at)
+    taken.push_back(queue.sqes[at & queue.ring_mask].user_data);
+  queue.sqe_head = queue.sqe_tail = head;
+  io_uring_smp_store_release(queue.ktail, head);
+  passed_on_ = true;
+  return taken;
 }
 
 // With SQPOLL the kernel's thread takes them in its own time.
@@ -93,11 +127,14 @@ bool Uring::unsubmitted() const {
   return !passed_on_ || ((ring_.flags & IORING_SETUP_SQPOLL) == 0 && io_uring_sq_ready(&ring_) > 0);
 }
 
-void Uring::wait_events(std::uint32_t count) {
-  const int result =
-      io_uring_enter(static_cast<unsigned>(ring_.ring_fd), 0, count, IORING_ENTER_GETEVENTS, nullptr);
-  const bool passing = result == -EINTR || result == -EAGAIN || result == -EBUSY;
-  HEADRACE_CHECK(result >= 0 || passing, "io_uring_enter: {}", std::strerror(-result));
+int Uring::wait_events(std::uint32_t count, std::chrono::nanoseconds at_most) {
+  const auto ring = static_cast<unsigned>(ring_.ring_fd);
+  if (!bounded_waits()) return fatal_code(io_uring_enter(ring, 0, count, IORING_ENTER_GETEVENTS, nullptr));
+  __kernel_timespec time{.tv_sec = 0, .tv_nsec = at_most.count()};
+  io_uring_getevents_arg argument{};
+  argument.ts = reinterpret_cast<std::uintptr_t>(&time);
+  return fatal_code(io_uring_enter2(ring, 0, count, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
+                                    reinterpret_cast<sigset_t*>(&argument), sizeof(argument)));
 }
 
 int Uring::set_file(std::uint32_t place, int fd) {

@@ -4,8 +4,10 @@
 
 #include <liburing.h>
 
+#include <chrono>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "headrace/bytes.h"
 
@@ -29,15 +31,20 @@ class Uring {
   void try_out();
   // There is room for `entries` requests in flight.
   io_uring_sqe* next_sqe();
-  // Passes on what next_sqe() gave. What the kernel does not take now stays for the next call: unsubmitted().
-  void submit();
+  // Passes on what next_sqe() gave. What the kernel does not take now, short of memory, stays for the next
+  // call: unsubmitted(). Returns an errno value when the ring can no longer be used.
+  int submit();
   bool unsubmitted() const;
+  // Takes back what the kernel has not taken, when it will not: the user_data of each.
+  std::vector<std::uint64_t> withdraw();
   // Calls handle(user_data, result) for each completion that is there.
   template <class Handle>
   void reap(Handle handle);
 
-  // Blocks until `count` completions are there, or a signal comes. Any thread, beside other calls.
-  void wait_events(std::uint32_t count);
+  // Blocks until `count` completions are there, a signal comes or, where the kernel can (bounded_waits), the
+  // time is over. Returns an errno value when the ring can no longer be used. Any thread, beside other calls.
+  int wait_events(std::uint32_t count, std::chrono::nanoseconds at_most);
+  bool bounded_waits() const { return !polls_ && (ring_.features & IORING_FEAT_EXT_ARG) != 0; }
 
   // Places of the tables (none where the kernel is too old for sparse tables). Any thread, beside other
   // calls; requests in flight keep what they use. Return errno values.
@@ -49,6 +56,7 @@ class Uring {
  private:
   int set_up(const Options& options);
   int try_set_up(const Options& options);
+  static unsigned places_of(const Options& options);
 
   io_uring ring_{};
   bool passed_on_ = true;  // all that next_sqe() gave

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <system_error>
 
 #include "aio/engine_thread.h"
 #include "aio/file_links.h"
@@ -74,6 +75,7 @@ UringPath::UringPath(const Uring::Options& options, Bytes in_flight_bytes, const
       ring_(options),
       slots_(options.entries),
       max_bytes_in_flight_(in_flight_bytes) {
+  driver_outcomes_.reserve(2 * std::size_t{options.entries});
   for (std::uint32_t slot = options.entries; slot > 0; --slot) free_slots_.push_back(slot - 1);
   if (ring_.has_file_table())
     for (std::uint32_t place = Uring::file_places; place > 0; --place) free_files_.push_back(place - 1);
@@ -116,48 +118,76 @@ void UringPath::wait(Job& job) {
   if (!driven_) pass_on();
 }
 
+// The one thread that drives, until the end of the scope; whatever ends it, another can follow.
+class UringPath::Driving {
+ public:
+  Driving(UringPath& path, Lock& lock) : path_(path), lock_(lock) { path_.driven_ = true; }
+  Driving(const Driving&) = delete;
+  Driving& operator=(const Driving&) = delete;
+  ~Driving() {
+    if (!lock_.owns_lock()) lock_.lock();
+    path_.driven_ = false;
+    path_.pass_on();
+  }
+
+ private:
+  UringPath& path_;
+  Lock& lock_;
+};
+
 void UringPath::poll() {
   Lock lock(mutex_);
   if (driven_) return;
-  driven_ = true;
+  const Driving driving(*this, lock);
   advance(lock);
-  driven_ = false;
-  pass_on();
 }
 
 // Until `own` has ended (without one: until nothing is queued), or nothing is in flight.
 void UringPath::drive(Lock& lock, const Job* own) {
-  driven_ = true;
+  const Driving driving(*this, lock);
   while (true) {
     advance(lock);
     const bool enough = own != nullptr ? own->finished() : queue_.empty();
     if (enough || !in_flight()) break;
     await_events(lock, events_to_await(own));
   }
-  driven_ = false;
-  pass_on();
 }
 
 // All that can be done without waiting.
 void UringPath::advance(Lock& lock) {
-  Outcomes outcomes;
   do {
-    settle(lock, outcomes);
-    reap(outcomes);
-    issue_ready(outcomes);
-  } while (!outcomes.empty());
+    settle(lock, driver_outcomes_);
+    reap(driver_outcomes_);
+    issue_ready(driver_outcomes_);
+  } while (!driver_outcomes_.empty());
 }
 
 void UringPath::reap(Outcomes& ended) {
-  ring_.reap([&](std::uint64_t index, std::int32_t result) {
-    Slot& slot = slots_[index];
-    --slot.request.operation->job->requests_in_flight;
-    bytes_in_flight_ -= slot.request.piece.bytes;
-    if (slot.registered && result > 0) registered_bytes_ += static_cast<Bytes>(result);
-    const bool bounced = slot.request.operation->bounced;
-    if (!bounced) free_slots_.push_back(static_cast<std::uint32_t>(index));
-    ended.push_back({std::move(slot.request), result, bounced ? index : no_slot});
-  });
+  ring_.reap([&](std::uint64_t index, std::int32_t result) { end_slot(index, result, ended); });
+}
+
+// Memory whose registration ended before the kernel looked at the request is asked for again by its address.
+void UringPath::end_slot(std::uint64_t index, std::int64_t result, Outcomes& ended) {
+  Slot& slot = slots_[index];
+  --slot.request.operation->job->requests_in_flight;
+  bytes_in_flight_ -= slot.request.piece.bytes;
+  if (slot.registered && result > 0) registered_bytes_ += static_cast<Bytes>(result);
+  if (slot.registered && result == -EFAULT) {
+    slot.request.piece.unregistered = true;
+    result = -EINTR;
+  }
+  const bool bounced = slot.request.operation->bounced;
+  if (!bounced) free_slots_.push_back(static_cast<std::uint32_t>(index));
+  ended.push_back({std::move(slot.request), result, bounced ? index : no_slot});
+}
+
+// A ring that cannot be used any more fails what it has not taken; what it has may still move bytes, and ends
+// with its completion.
+void UringPath::submit(Outcomes& failed) {
+  if (!ring_.unsubmitted()) return;
+  if (broken_ == 0) broken_ = ring_.submit();
+  if (broken_ == 0) return;
+  for (const std::uint64_t index : ring_.withdraw()) end_slot(index, -broken_, failed);
 }
 
 // Copies and reports; what that starts may come back here by way of add().
@@ -180,16 +210,17 @@ void UringPath::settle(Lock& lock, Outcomes& outcomes) {
 }
 
 void UringPath::issue_ready(Outcomes& at_once) {
-  while (!free_slots_.empty() && bytes_in_flight_ < max_bytes_in_flight_) {
+  while (!free_slots_.empty() && bytes_in_flight_ < max_bytes_in_flight_ &&
+         at_once.size() < slots_.size() * 2) {
     auto request = queue_.try_next(!free_bounces_.empty());
     if (!request) break;
-    const std::int64_t admitted = admit(*request);
+    const std::int64_t admitted = broken_ != 0 ? -broken_ : admit(*request);
     if (admitted > 0)
       issue(std::move(*request), static_cast<Bytes>(admitted));
     else
       at_once.push_back({std::move(*request), admitted});
   }
-  if (ring_.unsubmitted()) ring_.submit();
+  submit(at_once);
 }
 
 void UringPath::issue(Request request, Bytes bytes) {
@@ -216,7 +247,7 @@ void UringPath::prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes) {
     if (!read) std::memcpy(slot.bounce, address, bytes);
     address = slot.bounce;
   }
-  const auto place = memory_.find(address, bytes);
+  const auto place = slot.request.piece.unregistered ? std::nullopt : memory_.find(address, bytes);
   slot.registered = place.has_value() && !operation.bounced;
   const bool fixed_file = operation.fixed_file >= 0;
   const int file = fixed_file ? operation.fixed_file : operation.fd;
@@ -234,21 +265,26 @@ void UringPath::prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes) {
 }
 
 // A transfer is not whole before each of its requests has ended: as many completions as that can be slept
-// through, when nobody else needs one of them sooner.
+// through, when nobody else needs one of them sooner. Who comes later is noticed when the sleep's time is
+// over.
 std::uint32_t UringPath::events_to_await(const Job* own) const {
-  if (own == nullptr || !sleepers_.empty() || !queue_.empty()) return 1;
+  if (own == nullptr || !sleepers_.empty() || !queue_.empty() || !ring_.bounded_waits()) return 1;
   const auto half = static_cast<std::uint32_t>(slots_.size() / 2);
   return std::max(std::min(own->requests_in_flight, half), 1u);
 }
 
 void UringPath::await_events(Lock& lock, std::uint32_t count) {
-  const bool refused = ring_.unsubmitted();  // the kernel was short of memory
+  constexpr std::chrono::microseconds pause{100};
+  constexpr std::chrono::milliseconds until_looking_for_others{1}, long_enough{1000};
+  const bool refused = ring_.unsubmitted() || broken_ != 0;  // the kernel was short of memory, or forbids it
+  int code = 0;
   lock.unlock();
   if (refused)
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    std::this_thread::sleep_for(pause);
   else
-    ring_.wait_events(count);
+    code = ring_.wait_events(count, count > 1 ? until_looking_for_others : long_enough);
   lock.lock();
+  if (broken_ == 0) broken_ = code;
 }
 
 // Nobody drives: who is to, of those who need it?
@@ -261,9 +297,18 @@ void UringPath::pass_on() {
   if (!queue_.empty()) wake_pump();
 }
 
+// Without the thread, what is queued goes on when someone waits.
 void UringPath::wake_pump() {
-  if (!pump_.joinable()) pump_ = start_engine_thread([this] { pump(); });
-  pump_needed_.notify_one();
+  try {
+    if (!pump_.joinable()) pump_ = start_engine_thread([this] { pump(); });
+    pump_needed_.notify_one();
+  } catch (const std::system_error& refusal) {
+    warn_once("no I/O thread",
+              fmt::format("A thread of the I/O engine was refused ({}): transfers go on only "
+                          "while someone waits for one. Raise the limit of threads "
+                          "(ulimit -u, pids.max).",
+                          refusal.what()));
+  }
 }
 
 void UringPath::pump() {

@@ -68,10 +68,13 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   void issue(Request request, Bytes bytes);
   void prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes);
   void reap(Outcomes& ended);
+  void end_slot(std::uint64_t index, std::int64_t result, Outcomes& ended);
+  void submit(Outcomes& failed);
   std::uint32_t events_to_await(const Job* own) const;
   void pass_on();
   void wake_pump();
 
+  class Driving;
   // These release the lock meanwhile.
   void drive(Lock& lock, const Job* own);
   void advance(Lock& lock);
@@ -94,6 +97,8 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   const Bytes max_bytes_in_flight_;
   Bytes bytes_in_flight_ = 0;
   bool driven_ = false;
+  Outcomes driver_outcomes_;
+  int broken_ = 0;  // an errno value: the ring can no longer be used
   std::deque<Job*> sleepers_;
   std::vector<std::uint32_t> free_files_;
   MemoryTable memory_{Uring::buffer_places, Uring::max_buffer_bytes};

@@ -45,7 +45,7 @@ class BlockRing::Passage {
 BlockRing::BlockRing(EngineContext& context, ScratchStore& store, Bytes buffer_bytes, std::uint32_t count)
     : device_(context.device), store_(store), buffer_bytes_(buffer_bytes), buffers_(count) {
   memory_ = HostBuffer(context.host_budget, MemoryTag::staging, buffer_bytes * count);
-  context.pin(memory_.memory());
+  context.pin_for_io(memory_.memory());
   for (std::uint32_t b = 0; b < count; ++b) buffers_[b].memory = memory_.data() + b * buffer_bytes;
 }
 

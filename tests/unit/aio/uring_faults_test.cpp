@@ -1,0 +1,126 @@
+// Rings whose kernel refuses to go on.
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/aio/in_child.h"
+#include "tests/unit/aio/io_fixture.h"
+
+namespace headrace::testing {
+namespace {
+
+using namespace headrace::literals;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t awaiting = 1;  // a bit of io_uring_enter's number of completions to wait for
+
+TEST(UringFaults, a_ring_that_may_no_longer_be_entered_fails_transfers_with_the_errno_and_hangs_none) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        const AlignedMemory memory(64_KiB);
+        const auto engine = make_uring_engine({.queue_depth = 2, .request_bytes = 4096});
+        expect_whole(transfer(*engine, IoDirection::write, file, 0, memory), 64_KiB);
+        refuse_system_call(SYS_io_uring_enter, EBADF);
+        for (int i = 0; i < 3; ++i) {
+          IoTicket first = engine->submit(IoDirection::write, file, 0, memory.lease(), 64_KiB);
+          IoTicket second = engine->submit(IoDirection::read, file, 0, memory.lease(), 64_KiB);
+          EXPECT_EQ(first.wait().code, EBADF);
+          EXPECT_EQ(second.wait().code, EBADF);
+        }
+      },
+      "");
+}
+
+TEST(UringFaults, what_the_kernel_has_taken_is_waited_for_when_waiting_is_refused) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        AlignedMemory memory(64_KiB), read(64_KiB);
+        const auto engine = make_uring_engine({.queue_depth = 1});
+        expect_whole(transfer(*engine, IoDirection::write, file, 0, memory.fill(1)), 64_KiB);
+        IoTicket taken = engine->submit(IoDirection::read, file, 0, read.lease(), 64_KiB);
+        refuse_system_call(SYS_io_uring_enter, EPERM, awaiting);
+        expect_whole(taken.wait(), 64_KiB);
+        EXPECT_TRUE(read == memory);
+      },
+      "");
+}
+
+TEST(UringFaults, a_kernel_short_of_memory_for_waiting_delays_transfers_only) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        AlignedMemory memory(64_KiB), read(64_KiB);
+        const auto engine = make_uring_engine({.queue_depth = 2, .request_bytes = 4096});
+        expect_whole(transfer(*engine, IoDirection::write, file, 0, memory), 64_KiB);
+        refuse_system_call(SYS_io_uring_enter, ENOMEM, awaiting);
+        for (std::uint64_t i = 0; i < 5; ++i) {
+          expect_whole(transfer(*engine, IoDirection::write, file, 0, memory.fill(i)), 64_KiB);
+          expect_whole(transfer(*engine, IoDirection::read, file, 0, read), 64_KiB);
+          EXPECT_TRUE(read == memory);
+        }
+      },
+      "");
+}
+
+// What nobody waits for is driven by a thread of the engine, which may not start.
+TEST(UringFaults, without_a_thread_of_its_own_the_ring_goes_on_while_someone_waits) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        AlignedMemory memory(256_KiB), read(256_KiB);
+        refuse_system_call(SYS_clone, EAGAIN);
+        refuse_system_call(SYS_clone3, EAGAIN);
+        const auto engine = make_uring_engine({.queue_depth = 1, .request_bytes = 4096});
+        CapturedStandardError captured;
+        expect_whole(transfer(*engine, IoDirection::write, file, 0, memory.fill(1)), 256_KiB);
+        expect_whole(transfer(*engine, IoDirection::read, file, 0, read), 256_KiB);
+        EXPECT_TRUE(read == memory);
+        EXPECT_THAT(captured.text(), HasSubstr("pids.max"));
+      },
+      "thread of the I/O engine was refused");
+}
+
+// The kernel's thread takes requests in its own time: registrations end between submit and that.
+TEST(UringFaults, with_submission_by_the_kernel_registrations_come_and_go_and_no_transfer_fails) {
+  const IoFolder folder;
+  const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+  const auto engine =
+      make_uring_engine({.queue_depth = 4, .request_bytes = 16_KiB, .poll_submissions = true});
+  AlignedMemory memory(256_KiB), read(256_KiB);
+  std::atomic<bool> stop{false};
+  std::jthread registrar([&] {
+    while (!stop) const IoRegistration registration = engine->register_memory(memory.span());
+  });
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    expect_whole(transfer(*engine, IoDirection::write, file, 0, memory.fill(i)), 256_KiB);
+    expect_whole(transfer(*engine, IoDirection::read, file, 0, read), 256_KiB);
+    ASSERT_TRUE(read == memory);
+  }
+  stop = true;
+}
+
+TEST(UringFaults, with_submission_by_the_kernel_every_slot_may_be_used_again_at_once) {
+  const IoFolder folder;
+  const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+  const auto engine = make_uring_engine({.queue_depth = 8, .request_bytes = 4096, .poll_submissions = true});
+  AlignedMemory memory(2_MiB), read(2_MiB);
+  expect_whole(transfer(*engine, IoDirection::write, file, 0, memory.fill(1)), 2_MiB);
+  std::vector<IoTicket> tickets;
+  for (Bytes at = 0; at < 2_MiB; at += 32_KiB)
+    tickets.push_back(engine->submit(IoDirection::read, file, at,
+                                     HostLease::borrowed(read.span().subspan(at, 32_KiB)), 32_KiB));
+  for (IoTicket& ticket : tickets) expect_whole(ticket.wait(), 32_KiB);
+  EXPECT_TRUE(read == memory);
+}
+
+}  // namespace
+}  // namespace headrace::testing
