@@ -31,7 +31,7 @@ double simulated(const BlockSeconds& block, std::uint64_t blocks, std::uint32_t 
   return written.empty() ? 0 : written.back();
 }
 
-TEST(ClosedForm, is_near_the_pipeline_that_it_stands_for) {
+TEST(ClosedForm, on_a_shared_path_adds_reads_and_writes) {
   for (const BlockSeconds& block :
        {BlockSeconds{2, 1, 1.5}, {1, 3, 1}, {1, 0.1, 4}, {1, 1, 1}, {1, 2, 1}, {3, 0, 2}, {0.1, 5, 0.1}})
     for (const std::uint32_t buffers : {1u, 3u, 4u, 8u})
