@@ -158,10 +158,16 @@ class Tuning {
           "the fastest of the trials; no time was left to compare it with the next one in turns";
       return;
     }
-    report_.decision = fmt::format(
-        "{:.3f} x the rate of the runner-up ({}) in {}, MAD {:.3f}{}", decision->ratio,
-        text_of(space_.point(*decision->runner_up)), weight_of(decision->pairs), decision->deviation,
-        decision->for_memory ? ": equal within the noise, and it takes less memory" : "");
+    report_.decision =
+        fmt::format("{:.3f} x the rate of the runner-up ({}) in {}, MAD {:.3f}{}", decision->ratio,
+                    text_with_placement(space_.point(*decision->runner_up)), weight_of(decision->pairs),
+                    decision->deviation,
+                    decision->for_memory ? ": equal within the noise, and it takes less memory" : "");
+  }
+
+  std::string text_with_placement(const SwapPoint& point) const {
+    if (report_.placements.size() == 1) return text_of(point);
+    return fmt::format("{}, {}", text_of(point), report_.placements[point.placement].name);
   }
 
   // Without it the search's result stands.
