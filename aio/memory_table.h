@@ -12,9 +12,13 @@
 
 namespace headrace::aio {
 
+// Pieces of a region, of at most `max_bytes`. The kernel takes a huge page for one piece of memory, and
+// builds larger requests to the disk, where all pages of a piece are of one size: what is not whole huge
+// pages, at both ends, is a piece of its own (it reaches into the next, for the requests across the border).
+std::vector<std::span<std::byte>> cut_region(std::span<std::byte> memory, Bytes max_bytes);
+
 class MemoryTable {
  public:
-  // A region is cut into pieces of at most `max_bytes`, one place each.
   MemoryTable(std::uint32_t places, Bytes max_bytes);
 
   struct Piece {

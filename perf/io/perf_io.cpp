@@ -77,8 +77,9 @@ class Run {
         file_bytes_(file_bytes),
         block_bytes_(block_bytes),
         depth_(options.depth) {
-    const Bytes bytes = block_bytes * depth_ + stride;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(huge_page, round_up(bytes, huge_page))));
+    bytes_ = round_up(block_bytes * depth_ + (options.unaligned ? stride : 0), huge_page);
+    const Bytes bytes = bytes_;
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(huge_page, bytes)));
     if (memory_ == nullptr) throw Error("no memory for the buffers");
     ::madvise(memory_.get(), bytes, MADV_HUGEPAGE);  // as the engine's pools do, and fio
     std::memset(memory_.get(), 0, bytes);
@@ -115,7 +116,7 @@ class Run {
       return std::nullopt;
     }
   }
-  void forget_buffers() { std::memset(memory_.get(), 0, block_bytes_ * depth_ + stride); }
+  void forget_buffers() { std::memset(memory_.get(), 0, bytes_); }
 
   Cost move(IoDirection direction, std::uint32_t passes = 1) {
     const Meter meter;
@@ -172,7 +173,7 @@ class Run {
   const IoFile& file_;
   const Bytes file_bytes_, block_bytes_;
   const std::uint32_t depth_;
-  Bytes shift_ = 0;
+  Bytes shift_ = 0, bytes_ = 0;
   std::unique_ptr<std::byte, Free> memory_;
   IoRegistration registration_;
 };

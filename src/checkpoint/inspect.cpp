@@ -53,7 +53,6 @@ class Inspection {
     for (const std::vector<std::string>& folders : swap_stores_in(paths_)) {
       guarded([&] {
         RankStore& rank = stores_.emplace_back(describe_rank(folders));
-        name_lost_paths(rank.facts);
         open_rank(rank, folders, options_.blocks, engine_);
       });
     }
@@ -62,7 +61,10 @@ class Inspection {
       choose_step();
       if (report_.step && (options_.verify || options_.hash)) read_states(complete);
     }
-    for (RankStore& store : stores_) report_.ranks.push_back(std::move(store.facts));
+    for (RankStore& store : stores_) {
+      name_lost_paths(store.facts);  // after the hash, which parity gives all the same
+      report_.ranks.push_back(std::move(store.facts));
+    }
     return std::move(report_);
   }
 

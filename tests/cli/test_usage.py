@@ -19,13 +19,13 @@ class Help(ProgramTest):
 
     def test_program_names_its_commands_and_version(self):
         text = self.succeeds("--help").stdout
-        for command in ("train", "plan", "inspect", "doctor", "bench"):
+        for command in ("train", "plan", "inspect", "doctor", "bench", "tune"):
             self.assertIn(command, text)
         self.assertRegex(self.succeeds("--version").stdout, r"^headrace \d+\.\d+\.\d+\n$")
 
     def test_commands_of_later_versions_are_not_offered(self):
         text = self.succeeds("--help").stdout
-        for command in ("generate", "tune", "export"):
+        for command in ("generate", "export"):
             self.assertNotIn(command, text)
             self.refused(command, says=["not known"])
 

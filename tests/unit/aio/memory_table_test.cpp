@@ -56,5 +56,47 @@ TEST_F(MemoryTableTest, beyond_its_places_memory_is_not_taken) {
   EXPECT_TRUE(table_.take(part(0, 10)).empty());
 }
 
+// Addresses only: nothing is touched.
+std::span<std::byte> addresses(std::uintptr_t begin, Bytes bytes) {
+  return {reinterpret_cast<std::byte*>(begin), bytes};
+}
+constexpr Bytes huge = Bytes{2} << 20, gibibyte = Bytes{1} << 30;
+
+TEST(CutRegion, whole_huge_pages_are_one_piece_up_to_the_largest) {
+  EXPECT_EQ(cut_region(addresses(10 * huge, 5 * huge), gibibyte).size(), 1u);
+  EXPECT_EQ(cut_region(addresses(10 * huge, 2 * gibibyte), gibibyte).size(), 2u);
+  EXPECT_TRUE(cut_region({}, gibibyte).empty());
+}
+
+TEST(CutRegion, ends_that_are_not_huge_pages_are_pieces_of_their_own_over_the_border) {
+  const auto pieces = cut_region(addresses(10 * huge + 4096, 9 * huge), gibibyte);
+  ASSERT_EQ(pieces.size(), 3u);
+  EXPECT_EQ(pieces[0].data(), addresses(11 * huge, 1).data());
+  EXPECT_EQ(pieces[0].size(), 8 * huge);
+  EXPECT_EQ(pieces[1].data(), addresses(10 * huge + 4096, 1).data());
+  EXPECT_EQ(pieces[1].size(), 3 * huge - 4096);
+  EXPECT_EQ(pieces[2].data() + pieces[2].size(), addresses(19 * huge + 4096, 1).data());
+  EXPECT_EQ(pieces[2].size(), 2 * huge + 4096);
+}
+
+TEST(CutRegion, what_is_hardly_larger_than_a_huge_page_stays_whole) {
+  EXPECT_EQ(cut_region(addresses(10 * huge + 4096, 3 * huge), gibibyte).size(), 1u);
+}
+
+TEST(MemoryTableOfHugePages, requests_across_the_border_are_found_and_the_middle_is_preferred) {
+  MemoryTable table(8, gibibyte);
+  const auto region = addresses(10 * huge + 4096, 9 * huge);
+  const auto pieces = table.take(region);
+  for (const auto& piece : pieces) table.publish(1, piece);
+  const auto at = [&](std::uintptr_t begin, Bytes bytes) {
+    return table.find(addresses(begin, 1).data(), bytes);
+  };
+  EXPECT_EQ(at(11 * huge, huge), pieces[0].place);
+  EXPECT_EQ(at(18 * huge, huge), pieces[0].place);
+  EXPECT_EQ(at(10 * huge + 4096, huge), pieces[1].place);
+  EXPECT_EQ(at(18 * huge + 4096, huge), pieces[2].place);
+  EXPECT_EQ(at(19 * huge, 4097), std::nullopt);
+}
+
 }  // namespace
 }  // namespace headrace::aio
