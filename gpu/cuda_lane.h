@@ -33,6 +33,8 @@ class CudaLane final : public KernelQueue {
   void copy_from_pageable(void* device, const void* source, Bytes bytes);
   void copy_to_pageable(void* destination, const void* device, Bytes bytes);
   void fill_zero(void* destination, Bytes bytes);
+  // CUDA may run the host functions of all lanes one after another: one that blocks holds up those of other
+  // lanes (not their kernels and copies of pinned memory), so it must not wait for what another one does.
   void enqueue(const char* name, std::function<void()> work);
 
   // Null when the device has failed; status() says how.

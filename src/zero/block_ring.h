@@ -50,7 +50,9 @@ class BlockRing {
   void write(const Handle& passage);    // starts writing; the buffer is free when that is done
   void release(const Handle& passage);  // the buffer is free
 
-  // The same in a lane's order; none of them blocks the caller.
+  // The same in a lane's order; none of them blocks the caller. In a lane they wait for the disk alone, never
+  // for another lane's work: a device may run the host functions of all lanes one after another (CUDA has one
+  // thread for them), so one of another lane may be late by such a wait, but cannot be what it waits for.
   void enqueue_await(Lane lane, const Handle& passage);
   void enqueue_write(Lane lane, const Handle& passage);
   void enqueue_release(Lane lane, const Handle& passage);
