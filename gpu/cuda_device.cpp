@@ -197,6 +197,7 @@ void CudaDevice::synchronize() {
     if (status == cudaSuccess) status = ended;
   }
   check_wait(status);
+  for (auto& lane : lanes_) lane->all_are_idle();
 }
 
 void CudaDevice::check_wait(cudaError_t status) {

@@ -99,7 +99,7 @@ bool CudaLane::take_over(void* device, const void* source, Bytes bytes) {
 }
 
 void CudaLane::copy_from_pageable(void* device, const void* source, Bytes bytes) {
-  if (bytes <= small_bytes && take_over(device, source, bytes)) return;
+  if (bytes <= small_bytes && !host_memory_changes_ && take_over(device, source, bytes)) return;
   auto* to = static_cast<std::byte*>(device);
   const auto* from = static_cast<const std::byte*>(source);
   for (Bytes done = 0; done < bytes && active();) {
@@ -152,6 +152,7 @@ void CudaLane::settle() {
 void CudaLane::enqueue(const char* name, std::function<void()> work) {
   while (!host_work_.empty() && host_work_.front()->done()) host_work_.pop_front();
   host_work_.push_back(std::make_unique<HostWork>(this, name, std::move(work)));
+  host_memory_changes_ = true;
   launching(name);
   submit(name, cudaLaunchHostFunc(stream(), run_host_work, host_work_.back().get()));
 }
@@ -161,6 +162,7 @@ std::shared_ptr<EventPool::Recorded> CudaLane::record() {
 }
 
 void CudaLane::wait(const EventPool::Recorded& event) {
+  host_memory_changes_ = true;
   clock_.stalled_on(event.lane(), stream());
   submit("wait", cudaStreamWaitEvent(stream(), event.get(), 0));
   clock_.idle(stream());

@@ -28,10 +28,13 @@ class CudaLane final : public KernelQueue {
 
   void copy(void* destination, const void* source, Bytes bytes);  // neither end pageable
   // Pageable memory goes through the bounce buffer in pieces, so that the caller is not held up. A small
-  // upload is taken over at once, without a host function in the lane's way.
+  // upload is taken over at once, without a host function in the lane's way, while nothing that was
+  // enqueued since every lane was last idle can write its source.
   void copy_from_pageable(void* device, const void* source, Bytes bytes);
   void copy_to_pageable(void* destination, const void* device, Bytes bytes);
   void fill_zero(void* destination, Bytes bytes);
+  // CUDA may run the host functions of all lanes one after another: one that blocks holds up those of other
+  // lanes (not their kernels and copies of pinned memory), so it must not wait for what another one does.
   void enqueue(const char* name, std::function<void()> work);
 
   // Null when the device has failed; status() says how.
@@ -40,6 +43,8 @@ class CudaLane final : public KernelQueue {
   void wait(const EventPool::Recorded& event);
   // After a failure of the device: waits for host functions that run, since CUDA no longer does.
   void settle();
+  // Every lane is idle: host memory has what earlier work wrote.
+  void all_are_idle() { host_memory_changes_ = false; }
   // Notes what has ended (for unfinished() and times()).
   void harvest() { clock_.harvest(); }
 
@@ -78,6 +83,7 @@ class CudaLane final : public KernelQueue {
   };
   std::array<SmallSlot, 8> small_;
   std::size_t next_small_ = 0;
+  bool host_memory_changes_ = false;  // by a host function in this lane, or by what it waits for
   PinnedBytes small_memory_;
   LaneClock clock_;
   std::deque<std::unique_ptr<HostWork>> host_work_;

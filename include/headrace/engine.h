@@ -67,8 +67,6 @@ struct EngineOptions {
   std::uint32_t swap_parity = 0;              // swap paths that may be lost
   std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
   Durability durability = Durability::step;
-  // Stands for the host's update of elements that share hyper-parameters: for benchmarks. None: Adam.
-  std::function<void(const AdamBlock&, const AdamArguments&)> update_override;
 };
 
 // Checked once: throws UsageError for combinations that have no meaning.
@@ -131,6 +129,7 @@ class Engine final : public ModuleHooks {
   EngineCounters counters() const;
 
  private:
+  friend class UpdateOverride;  // src/zero/update_override.h
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

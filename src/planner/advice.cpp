@@ -92,6 +92,10 @@ struct Knob {
   void (*set)(EngineOptions&, std::uint64_t);
 };
 constexpr Knob knobs[] = {
+    {"--parameter-buffers", 1, [](const EngineOptions& o) { return std::uint64_t{o.parameter_buffers}; },
+     [](EngineOptions& o, std::uint64_t value) { o.parameter_buffers = static_cast<std::uint32_t>(value); }},
+    {"--gradient-buffers", 1, [](const EngineOptions& o) { return std::uint64_t{o.gradient_buffers}; },
+     [](EngineOptions& o, std::uint64_t value) { o.gradient_buffers = static_cast<std::uint32_t>(value); }},
     {"--swap-block", 256 << 10, [](const EngineOptions& o) { return std::uint64_t{o.swap_block_bytes}; },
      [](EngineOptions& o, std::uint64_t value) { o.swap_block_bytes = value; }},
     {"--bucket", 64 << 10, [](const EngineOptions& o) { return std::uint64_t{o.bucket_bytes}; },

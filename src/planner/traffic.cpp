@@ -61,32 +61,42 @@ Bytes written_for(Bytes bytes, const EngineOptions& options) {
   return bytes / (paths - options.swap_parity) * paths;
 }
 
-// Reads and writes of the optimizer's states in one step of one rank.
-void add_states(IoCounters& io, const RankPlan& rank, const EngineOptions& options) {
+// Calls for one unit in a step, the same on every rank.
+struct UnitCalls {
+  std::uint64_t gathers = 0;    // once the order of acquires is known
+  std::uint64_t gradients = 0;  // micro-batches that give it one
+};
+
+// Reads and writes of the optimizer's states in one step of one rank, of units that give a gradient.
+void add_states(IoCounters& io, const RankPlan& rank, const EngineOptions& options,
+                const std::vector<UnitCalls>& calls) {
   if (rank.placement.optimizer.tier != Tier::nvme) return;
   const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
   const std::vector<bool> cached = cached_blocks(blocks, options);
   for (std::size_t b = 0; b < blocks.size(); ++b) {
+    if (calls[blocks[b].unit].gradients == 0) continue;  // no update
     const Bytes bytes = state_buffer_bytes(blocks[b].range.numel, options);
     io.written_bytes += written_for(bytes, options);
     if (!cached[b]) io.read_bytes += bytes;
   }
 }
 
-// Of low-precision parameters and gradients. `gathers`: how often each unit is gathered.
+// Of low-precision parameters and gradients.
 void add_scratch(IoCounters& io, const RankPlan& rank, const EngineOptions& options,
-                 const std::vector<std::uint64_t>& gathers) {
+                 const std::vector<UnitCalls>& calls) {
   const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
   const ScratchLayout layout = make_scratch_layout(rank.units, blocks, rank.placement, options);
   const auto bytes_of = [&](ScratchKind kind, std::size_t block) {
     const ScratchLayout::Index index = layout.index[static_cast<std::size_t>(kind)][block];
     return index == ScratchLayout::none ? 0 : scratch_buffer_bytes(layout.blocks[index].bytes, options);
   };
-  const auto earlier = static_cast<Bytes>(options.accumulation - 1);  // micro-batches before the last
   for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const UnitCalls& unit = calls[blocks[b].unit];
     const Bytes parameters = bytes_of(ScratchKind::parameters, b);
-    io.read_bytes += parameters * gathers[blocks[b].unit];
+    io.read_bytes += parameters * unit.gathers;
+    if (unit.gradients == 0) continue;
     io.written_bytes += written_for(parameters, options);
+    const Bytes earlier = unit.gradients - 1;  // micro-batches before the last
     const Bytes gradients = bytes_of(ScratchKind::gradients, b),
                 sums = bytes_of(ScratchKind::accumulators, b);
     io.read_bytes += gradients + sums * earlier;
@@ -94,14 +104,16 @@ void add_scratch(IoCounters& io, const RankPlan& rank, const EngineOptions& opti
   }
 }
 
-// How often a step gathers each unit, once the order of acquires is known.
-std::vector<std::uint64_t> gathers_of_step(const PlanRequest& request, const RankPlan& rank) {
-  std::vector<std::uint64_t> gathers(rank.units.size());
-  if (rank.placement.parameters.tier != Tier::nvme) return gathers;
+std::vector<UnitCalls> calls_of_step(const PlanRequest& request, const RankPlan& rank) {
+  std::vector<UnitCalls> calls(rank.units.size());
+  for (const HookCall& call : request.hook_calls)
+    if (call.kind == HookCall::Kind::gradients_ready)
+      calls[call.unit_index].gradients += static_cast<std::uint64_t>(request.engine.accumulation);
+  if (rank.placement.parameters.tier != Tier::nvme) return calls;
   GatherSchedule schedule = make_gather_schedule(rank.units, request.engine);
   for_each_gather(request, schedule, [](UnitId) {});  // learns the order
-  for_each_gather(request, schedule, [&](UnitId unit) { ++gathers[unit]; });
-  return gathers;
+  for_each_gather(request, schedule, [&](UnitId unit) { ++calls[unit].gathers; });
+  return calls;
 }
 
 }  // namespace
@@ -109,13 +121,13 @@ std::vector<std::uint64_t> gathers_of_step(const PlanRequest& request, const Ran
 IoCounters plan_io(const PlanRequest& request) {
   IoCounters io;
   const std::vector<int> ranks = planned_ranks(request.world_size);
-  std::vector<std::uint64_t> gathers;  // the same on every rank
+  std::vector<UnitCalls> calls;
   for (const int r : ranks) {
     const RankPlan rank = plan_rank(request, r);
     if (!rank.placement.uses_nvme()) return io;
-    if (gathers.empty()) gathers = gathers_of_step(request, rank);
-    add_states(io, rank, request.engine);
-    add_scratch(io, rank, request.engine, gathers);
+    if (calls.empty()) calls = calls_of_step(request, rank);
+    add_states(io, rank, request.engine, calls);
+    add_scratch(io, rank, request.engine, calls);
   }
   const auto stands_for = static_cast<Bytes>(request.world_size) / ranks.size();  // 1 in a small job
   io.read_bytes *= stands_for;

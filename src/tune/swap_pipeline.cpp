@@ -10,6 +10,7 @@
 #include "headrace/optimizer_blocks.h"
 #include "headrace/planner.h"
 #include "src/tune/pattern_device.h"
+#include "src/zero/update_override.h"
 
 namespace headrace::tune {
 namespace {
@@ -78,11 +79,10 @@ struct SwapPipeline::Impl {
         device(*lanes, device_capacity(options.parameters)),
         communicator(open_communicator(lane_options(), device)),
         io(open_io(options.point)) {
-    EngineOptions with_update = engine_options(options);
-    with_update.update_override = [this](const AdamBlock& block, const AdamArguments& arguments) {
+    engine = std::make_unique<Engine>(device, kernels, *communicator, io.get(), engine_options(options));
+    UpdateOverride::set(*engine, [this](const AdamBlock& block, const AdamArguments& arguments) {
       update(block, arguments);
-    };
-    engine = std::make_unique<Engine>(device, kernels, *communicator, io.get(), with_update);
+    });
     add_units(options);
     if (options.reuse)
       state = engine->resume();

@@ -6,8 +6,9 @@
 
 namespace headrace {
 
-// queued: an earlier passage still has the buffer, or has yet to write the block. starting: some thread waits
-// for that write. started: the buffer is this one's. released: the consumer is done; `writing` may go on.
+// queued: an earlier passage has yet to release the buffer or to write the block. starting: its read waits
+// for those writes to end, or is being submitted. started: the buffer is this one's as soon as it is awaited.
+// released: the consumer is done, or it was dropped; `writing` may go on.
 enum class PassagePhase : std::uint8_t { queued, starting, started, released };
 
 class BlockRing::Passage {
@@ -17,39 +18,47 @@ class BlockRing::Passage {
   Use use = Use::read;
   PassagePhase phase = PassagePhase::queued;
   SwapTicket reading;
-  std::exception_ptr failure;  // of starting it
-  Handle previous;             // in the same buffer
-  Handle writer;               // the block's last one
+  std::exception_ptr failure;  // of starting its read
+  // Until their writes have been waited for:
+  Handle previous;  // in the same buffer
+  Handle writer;    // the block's last one
 
   bool released() const { return phase == PassagePhase::released; }
-  // Waits for its write; throws what became of it to all who ask.
-  void finish_write() {
-    const std::lock_guard lock(writing_mutex_);
-    if (!writing_) return;
-    writing_.wait();
-    writing_ = {};
-  }
-  void set_writing(SwapTicket ticket) {
-    const std::lock_guard lock(writing_mutex_);
-    writing_ = std::move(ticket);
-  }
   bool can_start() const {
     return (previous == nullptr || previous->released()) && (writer == nullptr || writer->released());
   }
+  bool touches_nothing_yet() const {
+    return phase == PassagePhase::queued || (phase == PassagePhase::started && use == Use::overwrite);
+  }
 
- private:
-  std::mutex writing_mutex_;
-  SwapTicket writing_;
+  bool writes = false;       // its write has begun and nobody has seen it end
+  std::mutex writing_mutex;  // held by who waits for that; taken before the ring's
+  SwapTicket writing;
 };
 
 BlockRing::BlockRing(EngineContext& context, ScratchStore& store, Bytes buffer_bytes, std::uint32_t count)
-    : device_(context.device), store_(store), buffer_bytes_(buffer_bytes), buffers_(count) {
+    : device_(context.device),
+      owner_waits_(context.nvme_waits),
+      store_(store),
+      buffer_bytes_(buffer_bytes),
+      buffers_(count) {
   memory_ = HostBuffer(context.host_budget, MemoryTag::staging, buffer_bytes * count);
-  context.pin_for_io(memory_.memory());
+  pin_ = context.pin_for_io(memory_.memory());
   for (std::uint32_t b = 0; b < count; ++b) buffers_[b].memory = memory_.data() + b * buffer_bytes;
 }
 
-BlockRing::~BlockRing() = default;  // dropped tickets wait for their transfers
+BlockRing::~BlockRing() {
+  stop();  // dropped tickets wait for their transfers
+}
+
+void BlockRing::stop() noexcept {
+  {
+    const Lock lock(mutex_);
+    stopping_ = true;
+  }
+  behind_writes_or_stopping_.notify_all();
+  if (starter_.joinable()) starter_.join();
+}
 
 std::byte* BlockRing::memory(const Handle& passage) {
   return passage->memory.data();
@@ -64,41 +73,93 @@ BlockRing::Handle BlockRing::ask(Index block, Use use) {
   passage->use = use;
   passage->previous = std::exchange(buffer.last, passage);
   if (writers_.size() <= block) writers_.resize(block + 1);
-  if (use != Use::overwrite) passage->writer = writers_[block].lock();
+  passage->writer = writers_[block].lock();
   if (use != Use::read) writers_[block] = passage;
   queued_.push_back(passage);
   start_what_can_be(lock);
   return passage;
 }
 
+// Never waits for a transfer.
 void BlockRing::start_what_can_be(Lock& lock) {
   while (!queued_.empty() && queued_.front()->can_start()) {
     const Handle passage = std::move(queued_.front());
     queued_.pop_front();
-    start(passage, lock);
+    if (passage->use == Use::overwrite) {
+      passage->phase = PassagePhase::started;
+      continue;
+    }
+    passage->phase = PassagePhase::starting;
+    const auto writes = [](const Handle& earlier) { return earlier != nullptr && earlier->writes; };
+    if (!writes(passage->previous) && !writes(passage->writer)) {
+      start_read(passage, lock);
+      continue;
+    }
+    behind_writes_.push_back(passage);
+    if (!starter_.joinable()) starter_ = std::thread([this] { start_after_writes(); });
+    behind_writes_or_stopping_.notify_one();
   }
 }
 
-// The lock is open while earlier writes of the buffer and of the block are waited for.
-void BlockRing::start(const Handle& passage, Lock& lock) {
-  passage->phase = PassagePhase::starting;
-  const Handle previous = std::move(passage->previous), writer = std::move(passage->writer);
+// The lock is open while the read is submitted.
+void BlockRing::start_read(const Handle& passage, Lock& lock) {
+  passage->previous.reset(), passage->writer.reset();
   lock.unlock();
   SwapTicket reading;
+  std::exception_ptr failure;
   try {
-    if (previous != nullptr) previous->finish_write();
-    if (writer != nullptr) writer->finish_write();
-    if (passage->use != Use::overwrite) reading = store_.read(passage->block, passage->memory);
+    reading = store_.read(passage->block, passage->memory);
   } catch (...) {
-    passage->failure = std::current_exception();
+    failure = std::current_exception();
   }
   lock.lock();
   passage->reading = std::move(reading);
+  passage->failure = failure;
   passage->phase = PassagePhase::started;
   started_.notify_all();
 }
 
-// What would wait for this one, which never began, waits for what it waited for.
+// The ring's thread.
+void BlockRing::start_after_writes() {
+  Lock lock(mutex_);
+  for (;;) {
+    behind_writes_or_stopping_.wait(lock, [&] { return stopping_ || !behind_writes_.empty(); });
+    if (stopping_) return;
+    const Handle passage = std::move(behind_writes_.front());
+    behind_writes_.pop_front();
+    finish_earlier_writes(passage, lock);
+    start_read(passage, lock);
+  }
+}
+
+// Waits for the passage's write, if there is one; a failure is in write_failure_.
+void BlockRing::finish_write(Passage& passage) {
+  const std::lock_guard waiting(passage.writing_mutex);
+  if (!passage.writing) return;
+  std::exception_ptr failure;
+  try {
+    passage.writing.wait();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  passage.writing = {};
+  const Lock lock(mutex_);
+  passage.writes = false;
+  if (!write_failure_) write_failure_ = failure;
+}
+
+// The lock is open meanwhile.
+void BlockRing::finish_earlier_writes(const Handle& passage, Lock& lock) {
+  const Handle previous = std::move(passage->previous), writer = std::move(passage->writer);
+  if (previous == nullptr && writer == nullptr) return;
+  lock.unlock();
+  if (previous != nullptr) finish_write(*previous);
+  if (writer != nullptr) finish_write(*writer);
+  lock.lock();
+}
+
+// What would wait for this one, which did nothing, waits for what it waited for. Only queued ones can: it has
+// not been released.
 void BlockRing::unlink(const Handle& passage) {
   std::erase(queued_, passage);
   for (Buffer& buffer : buffers_)
@@ -112,11 +173,12 @@ void BlockRing::unlink(const Handle& passage) {
 
 void BlockRing::drop(const Handle& passage) {
   Lock lock(mutex_);
-  started_.wait(lock, [&] { return passage->phase != PassagePhase::starting; });
-  if (passage->phase == PassagePhase::queued) unlink(passage);
+  if (std::erase(behind_writes_, passage) > 0) passage->phase = PassagePhase::queued;
+  owner_waits_.time([&] { started_.wait(lock, [&] { return passage->phase != PassagePhase::starting; }); });
+  if (passage->touches_nothing_yet()) unlink(passage);
   SwapTicket reading = std::move(passage->reading);
   lock.unlock();
-  if (reading) (void)reading.take();
+  owner_waits_.time([&] { reading = {}; });  // what became of it is nobody's business
   lock.lock();
   passage->phase = PassagePhase::released;
   start_what_can_be(lock);
@@ -124,18 +186,22 @@ void BlockRing::drop(const Handle& passage) {
 
 void BlockRing::await(const Handle& passage) {
   Lock lock(mutex_);
-  start_what_can_be(lock);
+  if (write_failure_) std::rethrow_exception(write_failure_);
   HEADRACE_CHECK(passage->phase != PassagePhase::queued, "a block is awaited out of turn");
   started_.wait(lock, [&] { return passage->phase != PassagePhase::starting; });
+  finish_earlier_writes(passage, lock);
   SwapTicket reading = std::move(passage->reading);
+  const std::exception_ptr failure = write_failure_ ? write_failure_ : passage->failure;
   lock.unlock();
-  if (passage->failure) std::rethrow_exception(passage->failure);
+  if (failure) std::rethrow_exception(failure);
   if (reading) reading.wait();
 }
 
 void BlockRing::write(const Handle& passage) {
+  SwapTicket writing = store_.write(passage->block, passage->memory);
   Lock lock(mutex_);
-  passage->set_writing(store_.write(passage->block, passage->memory));
+  passage->writing = std::move(writing);
+  passage->writes = true;
   passage->phase = PassagePhase::released;
   start_what_can_be(lock);
 }
@@ -168,16 +234,26 @@ void BlockRing::enqueue_release(Lane lane, const Handle& passage) {
 }
 
 void BlockRing::flush() {
-  const Lock lock(mutex_);
-  for (const Buffer& buffer : buffers_)
-    if (buffer.last != nullptr) buffer.last->finish_write();
+  Lock lock(mutex_);
+  for (const Buffer& buffer : buffers_) {
+    const Handle last = buffer.last;
+    if (last == nullptr) continue;
+    owner_waits_.time([&] {
+      finish_earlier_writes(last, lock);
+      lock.unlock();
+      finish_write(*last);
+      lock.lock();
+    });
+  }
+  if (write_failure_) std::rethrow_exception(write_failure_);
 }
 
 void BlockRing::abandon() noexcept {
+  stop();
   for (Buffer& buffer : buffers_)
     for (Handle passage = std::move(buffer.last); passage != nullptr; passage = passage->previous) {
       passage->reading = {};  // a dropped ticket waits for its transfer
-      passage->set_writing({});
+      passage->writing = {};
     }
 }
 

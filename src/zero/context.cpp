@@ -58,25 +58,19 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
       device_memory(device_in.arena(), device_budget) {
   if (placement.uses_nvme() && io == nullptr)
     throw UsageError("what is kept on NVMe needs a swap path: give --swap-path DIR.");
-  HEADRACE_CHECK(!options.update_override || placement.optimizer.tier != Tier::device,
-                 "update_override stands for the host's update, which the device tier does not have");
 }
 
-bool EngineContext::pin(std::span<std::byte> memory) {
-  if (!options.pin_memory || memory.empty() || !device.pin(memory)) return false;
-  pinned_.push_back(memory);
-  return true;
+Pin EngineContext::pin(std::span<std::byte> memory) {
+  if (!options.pin_memory || memory.empty() || !device.pin(memory)) return {};
+  return {device, memory};
 }
 
 // The I/O engine would meet the same limit of locked memory, and one warning of it is enough.
-void EngineContext::pin_for_io(std::span<std::byte> memory) {
-  if (pin(memory) && io != nullptr) registrations_.push_back(io->register_memory(memory));
-}
-
-void EngineContext::unpin_all() noexcept {
-  registrations_.clear();
-  for (const std::span<std::byte> memory : pinned_) device.unpin(memory);
-  pinned_.clear();
+Pin EngineContext::pin_for_io(std::span<std::byte> memory) {
+  if (!options.pin_memory || memory.empty() || !device.pin(memory)) return {};
+  Pin pin(device, memory);
+  if (io != nullptr) pin.attach(io->register_memory(memory));
+  return pin;
 }
 
 Range EngineContext::optimizer_range(const UnitPlan& unit) const {

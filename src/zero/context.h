@@ -2,6 +2,9 @@
 // One owner thread.
 #pragma once
 
+#include <chrono>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "headrace/engine.h"
@@ -17,6 +20,54 @@ struct UnitPlan {
   bool gather_parameters = false;  // not resident: gathered into a slot by acquire
 };
 
+// A buffer of the engine made fast to copy, and to read and write on NVMe, as far as the system lets us.
+// Declared behind the buffer, so that it goes first.
+class [[nodiscard]] Pin {
+ public:
+  Pin() = default;
+  Pin(Device& device, std::span<std::byte> memory) : device_(&device), memory_(memory) {}  // pinned already
+  Pin(Pin&& other) noexcept
+      : device_(std::exchange(other.device_, nullptr)),
+        memory_(other.memory_),
+        registration_(std::move(other.registration_)) {}
+  Pin& operator=(Pin&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(memory_, other.memory_);
+    std::swap(registration_, other.registration_);
+    return *this;
+  }
+  void attach(IoRegistration registration) { registration_ = std::move(registration); }
+  ~Pin() {
+    registration_ = {};
+    if (device_ != nullptr) device_->unpin(memory_);
+  }
+
+ private:
+  Device* device_ = nullptr;  // null: nothing is pinned
+  std::span<std::byte> memory_;
+  IoRegistration registration_;
+};
+
+// Seconds that the owner thread stood still for one cause.
+class WaitClock {
+ public:
+  template <class Wait>
+  decltype(auto) time(const Wait& wait) {
+    const Running running{*this};
+    return wait();
+  }
+  double seconds() const { return std::chrono::duration<double>(waited_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Running {
+    WaitClock& clock;
+    Clock::time_point start = Clock::now();
+    ~Running() { clock.waited_ += Clock::now() - start; }
+  };
+  Clock::duration waited_{0};
+};
+
 struct EngineContext {
   Device& device;
   DeviceKernels& kernels;
@@ -27,20 +78,17 @@ struct EngineContext {
   MemoryBudget device_budget, host_budget;
   DeviceMemory device_memory;
   std::vector<UnitPlan> units;
+  WaitClock nvme_waits;  // of the owner: lanes count their own (BlockRing)
+  // In the place of the host's Adam, for benchmarks (update_override.h).
+  std::function<void(const AdamBlock&, const AdamArguments&)> host_update;
 
   EngineContext(Device& device_in, DeviceKernels& kernels_in, Communicator& communicator_in, IoEngine* io_in,
                 const EngineOptions& options_in);
-  // Makes a buffer of the engine fast to copy, until unpin_all(): before the first of them goes away.
-  bool pin(std::span<std::byte> memory);         // whether it is pinned now
-  void pin_for_io(std::span<std::byte> memory);  // and fast to read and write on NVMe
-  void unpin_all() noexcept;
+  Pin pin(std::span<std::byte> memory);         // for copies; an empty Pin where that is refused
+  Pin pin_for_io(std::span<std::byte> memory);  // and for NVMe
   Bytes element_bytes() const { return size_of(options.dtype); }
   // The elements of a unit whose optimizer state this rank holds: its shard, or all of them.
   Range optimizer_range(const UnitPlan& unit) const;
-
- private:
-  std::vector<std::span<std::byte>> pinned_;
-  std::vector<IoRegistration> registrations_;
 };
 
 // The plan of one unit for one rank: the same for the engine and the planner.

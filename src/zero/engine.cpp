@@ -11,6 +11,7 @@
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
 #include "src/zero/initial_values.h"
+#include "src/zero/update_override.h"
 #include "src/zero/updater.h"
 
 namespace headrace {
@@ -54,6 +55,7 @@ struct Engine::Impl {
   SwapCommit find_commit(std::uint64_t step) const;
   void commit(const TrainingState& state);
   double lane_waits_for_nvme(Lane lane) const;
+  void split_stalls();
   AdamArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
   void update(const AdamArguments& arguments, const TrainingState& state);
 };
@@ -115,7 +117,8 @@ SwapCommit Engine::Impl::find_commit(std::uint64_t step) const {
 void Engine::Impl::commit(const TrainingState& state) {
   SwapStore* swap = states->swap();
   if (swap == nullptr) return;
-  swap->commit({.step = state.iteration, .metadata = encode_training_state(state, steps_applied)});
+  SwapCommit record{.step = state.iteration, .metadata = encode_training_state(state, steps_applied)};
+  context.nvme_waits.time([&] { swap->commit(record); });
   // No rank may overwrite the step before until all have committed this one.
   if (context.communicator.size() > 1) context.communicator.barrier("commit");
   swap->release_superseded();
@@ -126,6 +129,15 @@ double Engine::Impl::lane_waits_for_nvme(Lane lane) const {
   if (parameters && parameters->nvme()) seconds += parameters->nvme()->waited_seconds(lane);
   if (gradients && gradients->nvme()) seconds += gradients->nvme()->waited_seconds(lane);
   return seconds;
+}
+
+void Engine::Impl::split_stalls() {
+  const LaneTimes compute = context.device.times(Lane::compute),
+                  reduce = context.device.times(Lane::communicate);
+  upload_stalls.update(compute.stalled_on(Lane::upload) + reduce.stalled_on(Lane::upload),
+                       lane_waits_for_nvme(Lane::upload));
+  download_stalls.update(compute.stalled_on(Lane::download) + reduce.stalled_on(Lane::download),
+                         lane_waits_for_nvme(Lane::download));
 }
 
 // Averages over ranks and micro-batches, unscales and clips, all in one factor. Clipping as torch does it.
@@ -171,7 +183,13 @@ Engine::~Engine() {
   if (impl_->states) impl_->states->abandon();
   if (impl_->gradients && impl_->gradients->nvme()) impl_->gradients->nvme()->abandon();
   if (impl_->parameters && impl_->parameters->nvme()) impl_->parameters->nvme()->abandon();
-  impl_->context.unpin_all();
+}
+
+void UpdateOverride::set(Engine& engine, Update update) {
+  EngineContext& context = engine.impl_->context;
+  HEADRACE_CHECK(context.placement.optimizer.tier != Tier::device,
+                 "the device's update cannot be replaced, only the host's");
+  context.host_update = std::move(update);
 }
 
 UnitId Engine::add_unit(UnitSpec spec) {
@@ -276,6 +294,7 @@ StepResult Engine::step(double learning_rate, const TrainingState& state) {
     impl_->update(impl_->adam_arguments(learning_rate, average, result), state);
   impl_->gradients->reset();
   impl_->parameters->end_micro_batches();
+  impl_->split_stalls();
   result.step = impl_->steps_applied;
   return result;
 }
@@ -337,20 +356,12 @@ EngineCounters Engine::counters() const {
   counters.optimizer_seconds = impl_->optimizer_seconds;
   if (context.io != nullptr) counters.io = context.io->counters();
   counters.traffic = context.communicator.counters();
-  const LaneTimes compute = context.device.times(Lane::compute),
-                  reduce = context.device.times(Lane::communicate);
-  const double upload_waits = impl_->lane_waits_for_nvme(Lane::upload),
-               download_waits = impl_->lane_waits_for_nvme(Lane::download);
-  impl_->upload_stalls.update(compute.stalled_on(Lane::upload) + reduce.stalled_on(Lane::upload),
-                              upload_waits);
-  impl_->download_stalls.update(compute.stalled_on(Lane::download) + reduce.stalled_on(Lane::download),
-                                download_waits);
+  // By link and NVMe as of the last step.
   counters.upload_stall_seconds = impl_->upload_stalls.link();
   counters.download_stall_seconds = impl_->download_stalls.link();
-  // The owner's waits, and those of lanes that somebody waited for in turn.
-  counters.nvme_stall_seconds = std::max(counters.io.wait_seconds - upload_waits - download_waits, 0.0) +
-                                impl_->upload_stalls.nvme() + impl_->download_stalls.nvme();
-  counters.communicate_stall_seconds = compute.stalled_on(Lane::communicate);
+  counters.nvme_stall_seconds =
+      context.nvme_waits.seconds() + impl_->upload_stalls.nvme() + impl_->download_stalls.nvme();
+  counters.communicate_stall_seconds = context.device.times(Lane::compute).stalled_on(Lane::communicate);
   return counters;
 }
 

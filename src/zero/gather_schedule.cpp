@@ -60,7 +60,7 @@ void GatherSchedule::end_micro_batches() {
 }
 
 void GatherSchedule::note_order(UnitId unit) {
-  if (!options_.record_order || !in_micro_batch_) return;
+  if (!options_.record_order || !in_micro_batch_ || unit_bytes_[unit] == 0) return;
   if (!order_complete_) {
     order_.push_back(unit);
     call_of_.push_back(calls_.size());
@@ -73,7 +73,7 @@ void GatherSchedule::note_order(UnitId unit) {
 }
 
 void GatherSchedule::note_release(UnitId unit) {
-  if (!options_.record_order || !in_micro_batch_) return;
+  if (!options_.record_order || !in_micro_batch_ || unit_bytes_[unit] == 0) return;
   if (!order_complete_)
     calls_.push_back({unit, false});
   else if (following_ && next_call_ < calls_.size() && !calls_[next_call_].acquire &&
@@ -143,7 +143,6 @@ void GatherSchedule::prefetch(std::vector<Gather>& gathers) {
   std::uint32_t ahead = 0;
   for (std::size_t i = cursor_; i < order_.size() && ahead < options_.prefetch_units; ++i) {
     const UnitId unit = order_[i];
-    if (unit_bytes_[unit] == 0) continue;
     ++ahead;
     if (unit_slot_[unit]) continue;
     const auto slot = find_slot(unit, i);
@@ -188,7 +187,7 @@ std::vector<UnitId> GatherSchedule::upcoming(std::size_t most, bool another_micr
       } else if (ahead.held(call.unit)) {
         ahead.release(call.unit);
       } else {
-        ++ahead.next_call_;  // of a resident unit, or released earlier than recorded
+        ++ahead.next_call_;  // released earlier than recorded
       }
     }
   }

@@ -3,8 +3,9 @@
 // counts them.
 //
 // Buffers ("slots") come in classes of similar size; a class holds 1 + prefetch slots, or one a unit if that
-// is fewer, so the bytes do not grow with depth. The order of acquires is recorded in the first micro-batch.
-// Decisions depend on the order of calls alone, never on timing: every rank makes the same ones.
+// is fewer, so the bytes do not grow with depth. The order of acquires is recorded in the first micro-batch;
+// resident units are no part of it, so that thousands of them make no decision dearer. Decisions depend on
+// the order of calls alone, never on timing: every rank makes the same ones.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,8 @@ class GatherSchedule {
   // beyond it. Outside micro-batches: from the start of the next one. Empty where no order is known.
   std::vector<UnitId> upcoming(std::size_t most, bool another_micro_batch) const;
   bool in_micro_batch() const { return in_micro_batch_; }
+  // Recorded acquires and releases of one micro-batch: what a forecast goes through.
+  std::size_t recorded_calls() const { return calls_.size(); }
 
   std::optional<std::uint32_t> slot_of(UnitId unit) const;
   const std::vector<Bytes>& slot_bytes() const { return slot_bytes_; }
@@ -81,7 +84,7 @@ class GatherSchedule {
   std::vector<Bytes> slot_bytes_;
   std::vector<Slot> slots_;
   std::vector<std::optional<std::uint32_t>> unit_slot_;
-  std::vector<UnitId> order_;         // of one micro-batch
+  std::vector<UnitId> order_;         // of one micro-batch, units that are gathered alone
   std::size_t cursor_ = 0;            // position in order_
   std::vector<Call> calls_;           // order_ with the releases between
   std::vector<std::size_t> call_of_;  // per entry of order_: its position in calls_

@@ -135,7 +135,7 @@ const std::byte* GradientBlocks::take(std::uint32_t block, std::optional<Lane> l
   if (lane)
     gradients_.enqueue_await(*lane, taken_);
   else
-    gradients_.await(taken_);
+    context_.nvme_waits.time([&] { gradients_.await(taken_); });
   return BlockRing::memory(taken_);
 }
 

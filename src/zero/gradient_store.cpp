@@ -109,14 +109,14 @@ void GradientStore::allocate_homes() {
     else if (accumulate && tier == Tier::host)
       home.host_accumulator =
           HostBuffer(context_.host_budget, MemoryTag::gradient_accumulators, unit.own.numel * 4);
-    context_.pin(home.host.memory());
-    context_.pin(home.host_accumulator.memory());
+    home.host_pin = context_.pin(home.host.memory());
+    home.accumulator_pin = context_.pin(home.host_accumulator.memory());
     home.first_partial = std::exchange(partials, partials + divide_up(unit.own.numel, norm_chunk_numel));
     homes_.push_back(std::move(home));
   }
   const Bytes partials_bytes = norm_partials_bytes(context_.units);
   host_partials_ = HostBuffer(context_.host_budget, MemoryTag::staging, partials_bytes);
-  context_.pin(host_partials_.memory());
+  host_partials_pin_ = context_.pin(host_partials_.memory());
   if (norm_is_taken_on_device(context_.options, context_.placement))
     device_partials_ =
         reinterpret_cast<double*>(context_.device_memory.persistent(MemoryTag::workspace, partials_bytes));
@@ -140,7 +140,7 @@ void GradientStore::allocate_buckets() {
   }
   if (!on_device() && context_.options.accumulation > 1) {
     download_staging_ = HostBuffer(context_.host_budget, MemoryTag::staging, bucket_layout_.numel * 4);
-    context_.pin(download_staging_.memory());
+    download_staging_pin_ = context_.pin(download_staging_.memory());
   }
 }
 

@@ -58,9 +58,11 @@ class GradientStore {
   struct Home {
     std::byte* device = nullptr;
     HostBuffer host;
+    Pin host_pin;
     std::uint64_t first = 0;  // flat index of the first element held
     float* device_accumulator = nullptr;
     HostBuffer host_accumulator;
+    Pin accumulator_pin;
     std::uint64_t first_partial = 0;  // of the own shard's chunks, in the arrays of all units
   };
   struct Bucket {
@@ -94,8 +96,10 @@ class GradientStore {
   std::array<Bucket, 2> buckets_;
   std::uint64_t buckets_used_ = 0;
   HostBuffer download_staging_;
+  Pin download_staging_pin_;
   double* device_partials_ = nullptr;  // null when the host takes the norm
   HostBuffer host_partials_;
+  Pin host_partials_pin_;
   std::unique_ptr<GradientBlocks> nvme_;    // at Tier::nvme
   std::vector<UnitId> order_, last_order_;  // of ready() in this micro-batch and the one before
   std::vector<int> contributions_;

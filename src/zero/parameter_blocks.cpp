@@ -36,7 +36,7 @@ std::byte* ParameterBlocks::begin_write(std::uint32_t block, std::optional<Lane>
   if (lane)
     ring_.enqueue_await(*lane, open_);
   else
-    ring_.await(open_);
+    context_.nvme_waits.time([&] { ring_.await(open_); });
   return BlockRing::memory(open_);
 }
 

@@ -24,7 +24,7 @@ ParameterStore::ParameterStore(EngineContext& context, ScratchStore& scratch)
       home.first = unit.own.first;
     } else if (context.placement.parameters.tier == Tier::host) {
       home.host = HostBuffer(context.host_budget, MemoryTag::parameters, unit.own.numel * element);
-      context.pin(home.host.memory());
+      home.pin = context.pin(home.host.memory());
       home.first = unit.own.first;
     }
     homes_.push_back(std::move(home));
@@ -103,8 +103,9 @@ void ParameterStore::gather(const GatherSchedule::Gather& gather) {
 
 std::byte* ParameterStore::acquire(UnitId unit) {
   HEADRACE_CHECK(unit < homes_.size(), "unit {} of {}", unit, homes_.size());
-  for (const GatherSchedule::Gather& next : schedule_.acquire(unit)) gather(next);
-  if (schedule_.in_micro_batch()) read_ahead();
+  const std::vector<GatherSchedule::Gather> gathers = schedule_.acquire(unit);
+  for (const GatherSchedule::Gather& next : gathers) gather(next);
+  if (schedule_.in_micro_batch() && !gathers.empty()) read_ahead();  // else the same come next as before
   if (!context_.units[unit].gather_parameters) return homes_[unit].device;
   const Slot& slot = slots_[*schedule_.slot_of(unit)];
   context_.device.wait(Lane::compute, slot.ready);

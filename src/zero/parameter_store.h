@@ -44,7 +44,8 @@ class ParameterStore {
   struct Home {
     std::byte* device = nullptr;  // whole unit when resident, else own shard
     HostBuffer host;              // own shard
-    std::uint64_t first = 0;      // flat index of the first element held
+    Pin pin;
+    std::uint64_t first = 0;  // flat index of the first element held
   };
   struct Slot {
     std::byte* memory = nullptr;

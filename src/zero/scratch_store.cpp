@@ -107,7 +107,7 @@ void ScratchStore::allocate() {
   const Bytes bytes = SwapStore::parity_bytes(layout_.blocks, scratch_store_options(context_.options));
   if (layout_.blocks.empty() || bytes == 0) return;
   parity_ = HostBuffer(context_.host_budget, MemoryTag::staging, bytes);
-  context_.pin(parity_.memory());
+  parity_pin_ = context_.pin_for_io(parity_.memory());
 }
 
 void ScratchStore::create() {

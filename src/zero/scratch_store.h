@@ -69,6 +69,7 @@ class ScratchStore {
   ScratchLayout layout_;
   std::mutex mutex_;
   HostBuffer parity_;
+  Pin parity_pin_;
   std::unique_ptr<SwapStore> store_;
   std::vector<std::string> made_folders_;  // the rank's own, when this run made them
 };

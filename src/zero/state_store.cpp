@@ -44,7 +44,7 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
   pool_ = std::make_unique<StagingPool>(context.host_budget, MemoryTag::staging,
                                         state_buffer_bytes(block_numel(context.options), context.options),
                                         context.options.swap_buffers);
-  context.pin_for_io(pool_->memory());
+  pool_pin_ = context.pin_for_io(pool_->memory());
   allocate_cache();
 }
 
@@ -68,7 +68,7 @@ void StateStore::allocate_cache() {
   const std::vector<bool> chosen = cached_blocks(blocks_, context_.options);
   host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer,
                      bytes_of_chosen(blocks_, chosen, context_.options));
-  context_.pin(host_.memory());
+  host_pin_ = context_.pin_for_io(host_.memory());
   std::byte* next = host_.data();
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     if (!chosen[b]) continue;
@@ -93,7 +93,7 @@ SwapStoreOptions StateStore::store_options() {
   if (parity_.memory().empty())
     if (const Bytes bytes = SwapStore::parity_bytes(swap_blocks(context_.units, blocks_), store); bytes > 0) {
       parity_ = HostBuffer(context_.host_budget, MemoryTag::staging, bytes);
-      context_.pin(parity_.memory());
+      parity_pin_ = context_.pin_for_io(parity_.memory());
     }
   store.parity_memory = parity_.memory();
   return store;
@@ -132,7 +132,7 @@ StateBlock StateStore::state(std::uint32_t block) {
   const std::uint64_t numel = blocks_[block].range.numel;
   InFlight& flight = in_flight_[block];
   if (flight.reading) {
-    flight.reading.wait();
+    context_.nvme_waits.time([&] { flight.reading.wait(); });
     flight.buffer = flight.reading.take();
     flight.reading = {};
     loaded_[block] = cached(block);
@@ -160,7 +160,7 @@ void StateStore::write(std::uint32_t block) {
 void StateStore::reclaim(std::uint32_t block) {
   InFlight& flight = in_flight_[block];
   if (flight.writing) {
-    flight.writing.wait();
+    context_.nvme_waits.time([&] { flight.writing.wait(); });
     flight.writing = {};
   }
   flight = {};

@@ -85,8 +85,11 @@ class StateStore {
   std::vector<std::byte*> resident_;  // a block's address for the whole run; null: it passes through the pool
   std::vector<bool> loaded_;          // cached blocks that hold their newest version
   HostBuffer host_;                   // all blocks at Tier::host, the cache at Tier::nvme
+  Pin host_pin_;
   std::unique_ptr<StagingPool> pool_;  // Tier::nvme
-  HostBuffer parity_;                  // of the swap store
+  Pin pool_pin_;
+  HostBuffer parity_;  // of the swap store
+  Pin parity_pin_;
   std::unique_ptr<SwapStore> swap_;
   std::vector<InFlight> in_flight_;
 };

@@ -34,7 +34,7 @@ Updater::Updater(EngineContext& context, StateStore& states, GradientStore& grad
       fetched_(states.blocks().size()) {
   if (staging_.on_device) {
     visit_buffer_ = HostBuffer(context.host_budget, MemoryTag::staging, staging_.visit_bytes);
-    context.pin(visit_buffer_.memory());
+    visit_buffer_pin_ = context.pin(visit_buffer_.memory());
   }
   const Bytes total = staging_.total_bytes();
   if (total == 0) return;
@@ -43,7 +43,7 @@ Updater::Updater(EngineContext& context, StateStore& states, GradientStore& grad
     memory = context.device_memory.persistent(MemoryTag::staging, total);
   } else {
     host_staging_ = HostBuffer(context.host_budget, MemoryTag::staging, total);
-    context.pin(host_staging_.memory());
+    host_staging_pin_ = context.pin(host_staging_.memory());
     memory = host_staging_.data();
   }
   if (staging_.move_gradient) {
@@ -182,8 +182,8 @@ void Updater::update(std::uint32_t block, const AdamArguments& arguments) {
     if (!run.weight_decay) group.weight_decay = 0;
     if (staging_.on_device)
       context_.kernels.adam(Lane::compute, adam, group);
-    else if (context_.options.update_override)
-      context_.options.update_override(adam, group);
+    else if (context_.host_update)
+      context_.host_update(adam, group);
     else
       adam_update_parallel(adam, group);
   }

@@ -77,6 +77,7 @@ class Updater {
   ParameterStore& parameters_;
   UpdateStaging staging_;
   HostBuffer host_staging_, visit_buffer_;
+  Pin host_staging_pin_, visit_buffer_pin_;
   std::vector<StagingSlot> gradient_slots_, parameter_slots_;
   std::vector<std::uint32_t> position_;  // per block: among those that this step updates
   std::vector<Event> fetched_;           // per block: its gradient has arrived

@@ -102,6 +102,11 @@ class PlantedViolationTest(unittest.TestCase):
         self.assert_refused("src/train/a.cpp", '#include "src/zero/context.h"', "private to zero")
         self.assert_refused("src/train/a.cpp", '#include "tests/support/toy_module.h"', "private")
 
+    def test_single_private_header_may_be_open_to_one_module(self):
+        self.assert_allowed("src/tune/a.cpp", '#include "src/zero/update_override.h"')
+        self.assert_refused("src/tune/a.cpp", '#include "src/zero/context.h"', "private to zero")
+        self.assert_refused("src/train/a.cpp", '#include "src/zero/update_override.h"', "private to zero")
+
     def test_private_header_of_the_own_module_is_allowed(self):
         self.assert_allowed("src/zero/a.cpp", '#include "src/zero/context.h"')
 

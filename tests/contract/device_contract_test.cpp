@@ -150,6 +150,27 @@ TEST_P(DeviceContract, host_calls_do_not_block_while_lanes_are_busy) {
   device->unpin(host);
 }
 
+// Host memory that a lane fills, as blocks from NVMe are, where pinning was refused: sizes below and above
+// what a device may take over at once; filled in the copy's own lane, and in one that it waits for.
+TEST_P(DeviceContract, a_copy_sees_what_earlier_work_wrote_to_its_pageable_source) {
+  for (const Bytes bytes : {Bytes{100}, Bytes{64} << 10, Bytes{100} << 10})
+    for (const Lane filling : {Lane::upload, Lane::download}) {
+      const auto expected = pattern(bytes, 3);
+      std::vector<std::byte> source(bytes), received(bytes);
+      test::Gate gate;
+      device->enqueue(filling, "fill", [&] {
+        gate.hold();
+        source = expected;
+      });
+      if (filling != Lane::upload) device->wait(Lane::upload, device->record(filling));
+      device->copy(Lane::upload, device->arena(), source.data(), bytes);
+      gate.open();
+      device->copy(Lane::upload, received.data(), device->arena(), bytes);
+      device->synchronize();
+      EXPECT_EQ(received, expected) << bytes << " bytes filled by " << name_of(filling);
+    }
+}
+
 TEST_P(DeviceContract, the_first_error_is_thrown_by_every_later_wait_with_lane_and_operation) {
   device->enqueue(Lane::download, "write block 7", [] { throw std::runtime_error("disk on fire"); });
   const Event event = device->record(Lane::download);

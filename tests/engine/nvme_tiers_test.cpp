@@ -125,6 +125,38 @@ TEST_P(ReadAheadTraffic, reads_and_writes_the_planned_bytes) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ReadAheadTraffic, ::testing::Values(1, 3),
                          ::testing::PrintToStringParamName());
 
+// A unit that gives no gradient is not updated: none of its blocks but those that are gathered move.
+TEST(UnitsWithoutAGradient, move_the_planned_bytes) {
+  for (const int accumulation : {1, 2}) {
+    CountingEngine::Counts counts[2];
+    EngineRun run;
+    for (const int steps : {3, 4}) {
+      const TemporaryFolder folder;
+      run = nvme_run(all_nvme, folder);
+      run.steps = steps;
+      run.options.accumulation = accumulation;
+      run.before_step = [](int, std::uint64_t, ToyModule& module) { module.silent[0] = true; };
+      run.make_io = [&] { return std::make_unique<CountingEngine>(counts[steps - 3]); };
+      run_engine(run);
+    }
+    PlanRequest request = toy_plan_request(run);
+    std::erase_if(request.hook_calls, [](const HookCall& call) {
+      return call.unit_index == 0 &&
+             (call.kind == HookCall::Kind::gradients_ready || call.kind == HookCall::Kind::gradient_buffer);
+    });
+    // The toy module leaves a silent unit's backward out, and with it the last gather of the micro-batch.
+    for (int dropped = 0; dropped < 2; ++dropped)
+      request.hook_calls.erase(std::find_if(request.hook_calls.rbegin(), request.hook_calls.rend(),
+                                            [](const HookCall& call) { return call.unit_index == 0; })
+                                   .base() -
+                               1);
+    const IoCounters planned = plan_io(request);
+    EXPECT_LT(planned.written_bytes, plan_io(toy_plan_request(run)).written_bytes);
+    EXPECT_EQ(counts[1].read_bytes - counts[0].read_bytes, planned.read_bytes) << accumulation;
+    EXPECT_EQ(counts[1].written_bytes - counts[0].written_bytes, planned.written_bytes) << accumulation;
+  }
+}
+
 TEST(ReadAhead, begins_before_the_first_unit_of_a_step_is_acquired) {
   const TemporaryFolder folder;
   EngineRun run = nvme_run({3, Tier::host, Tier::host, Tier::nvme}, folder);

@@ -94,6 +94,20 @@ TEST(Advice, shrinks_buffers_that_dominate_before_it_raises_a_limit) {
   EXPECT_FALSE(plan_memory(request).fits());
 }
 
+TEST(Advice, gives_up_buffers_of_parameters_and_gradients_on_nvme_before_blocks) {
+  PlanRequest request = bare_model(10'000'000, 3, 1);
+  for (const auto tier :
+       {&EngineOptions::optimizer_tier, &EngineOptions::gradient_tier, &EngineOptions::parameter_tier})
+    request.engine.*tier = Tier::nvme;
+  request.host_limit = plan_memory(request).host.total() - 1;
+  const std::string one = smallest_change_that_fits(request);
+  EXPECT_EQ(one.rfind("It fits with --parameter-buffers 8, or", 0), 0u) << one;
+  request.engine.parameter_buffers = 1;
+  request.host_limit = plan_memory(request).host.total() - 1;
+  const std::string other = smallest_change_that_fits(request);
+  EXPECT_EQ(other.rfind("It fits with --gradient-buffers 4, or", 0), 0u) << other;
+}
+
 TEST(Advice, shrinks_one_buffer_where_one_is_enough) {
   PlanRequest request = bare_model(10'000'000, 0, 1);
   request.engine.bucket_bytes = 64_MiB;

@@ -191,6 +191,22 @@ TEST(GatherSchedule, foresees_nothing_once_the_order_is_left) {
   EXPECT_TRUE(schedule.upcoming(8, true).empty());
 }
 
+// FIELD-CASES A17: a forecast goes through the gathered units alone, however many others there are.
+TEST(GatherSchedule, records_no_resident_unit_and_decides_as_if_there_were_none) {
+  const std::vector<UnitId> gathered{100, 500, 900};
+  std::vector<Bytes> unit_bytes(1000, 0);
+  for (const UnitId unit : gathered) unit_bytes[unit] = 8;
+  GatherSchedule with_residents(unit_bytes, {.prefetch_units = 1}), alone({8, 8, 8}, {.prefetch_units = 1});
+  for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {
+    std::vector<UnitId> gathers, expected;
+    run_micro_batch(with_residents, 1000, &gathers);
+    run_micro_batch(alone, 3, &expected);
+    for (UnitId& unit : expected) unit = gathered[unit];
+    EXPECT_EQ(gathers, expected);
+    EXPECT_EQ(with_residents.recorded_calls(), 2u * 2 * 3);  // acquire and release, forward and backward
+  }
+}
+
 // Released later than when the order was recorded: the forecast ends where it would hold more than there is.
 TEST(GatherSchedule, foresees_without_fail_when_more_is_held_than_before) {
   GatherSchedule schedule(std::vector<Bytes>(4, 8), {.prefetch_units = 0, .retain = false});
