@@ -38,6 +38,7 @@ class StoreLock {
   bool remove_ = false;
 };
 
+// An owner of state unknown where the lock cannot be read: acquire() finds out.
 SwapOwner read_owner(const std::string& directory);
 [[noreturn]] void refuse_owner(const std::string& directory, const SwapOwner& owner);
 
