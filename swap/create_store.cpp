@@ -257,9 +257,9 @@ std::unique_ptr<SwapStore> SwapStore::create(const SwapStoreOptions& options, st
   StripeMap map = store.map();
   std::vector<StorePath> paths = make_paths(options, store, map, std::move(files), guards);
   for (std::size_t p = 0; p < paths.size(); ++p) paths[p].lock.emplace(guards[p]->release());
-  auto stripes = std::make_shared<Stripes>(std::move(store.blocks), std::move(map),
-                                           PathGroup(std::move(paths), options.parity, {}), engine,
-                                           options.parity_buffers, options.parity_memory);
+  auto stripes =
+      std::make_shared<Stripes>(std::move(store.blocks), std::move(map), std::move(paths), PathsState{},
+                                engine, options.parity_buffers, options.parity_memory);
   return std::make_unique<VersionedStore>(
       StoreParts{.durability = options.durability, .layout = options.layout, .stripes = std::move(stripes)});
 }

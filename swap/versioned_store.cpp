@@ -74,7 +74,12 @@ std::shared_ptr<Transfer> VersionedStore::start(IoDirection direction, BlockInde
   const bool holds_parity = static_cast<bool>(parity);
   auto transfer =
       std::make_shared<Transfer>(stripes_, direction, block, entries, std::move(buffer), std::move(parity));
-  if (holds_parity) with_parity_.push_back(transfer);
+  if (!holds_parity) return transfer;
+  std::erase_if(with_parity_, [](const std::weak_ptr<Transfer>& held) {
+    const std::shared_ptr<Transfer> transfer_of = held.lock();
+    return transfer_of == nullptr || transfer_of->has_ended();
+  });
+  with_parity_.push_back(transfer);
   return transfer;
 }
 
