@@ -32,6 +32,8 @@ struct Survey {
   Bytes torn_bytes = 0;  // of the journal that the history is from
 
   std::uint32_t lost_count() const;
+  // Whether no other set of paths can have gone on without these ([Note: one commit in several journals]).
+  bool is_sure_to_be_newest() const;
 };
 
 enum class Access : std::uint8_t { read, write };
