@@ -89,6 +89,13 @@ class LostPaths(job_test.JobTest):
         self.assert_status(1, outcome)
         self.assert_says(outcome, str(paths[1]))
 
+    def test_a_run_with_fewer_paths_tells_which_step_it_replaces_and_what_it_leaves_behind(self):
+        paths = self.paths(2)
+        self.assert_status(0, self.train(name="first", **self.on(paths, steps=3)))
+        second = self.train(name="second", **self.on(paths[:1], steps=3))
+        self.assert_status(0, second)
+        self.assert_says(second, "held step 3 of an earlier run", str(paths[1]), "is left behind")
+
     def test_ranks_have_their_folders_in_every_path(self):
         paths = self.paths(3)
         first = self.train(ranks=2, name="first", **self.on(paths, swap_parity=1, steps=3))
