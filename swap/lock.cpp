@@ -182,6 +182,10 @@ bool StoreLock::owned_by_this_process() const {
   return ::getpid() == owner_;
 }
 
+bool StoreLock::exists() const {
+  return is_file_at(fd_.get(), path_);
+}
+
 StoreLock::~StoreLock() {
   if (!fd_ || !owned_by_this_process()) return;  // closing a child's copy releases nothing
   try {

@@ -26,6 +26,7 @@ class StoreLock {
   const SwapOwner& previous_owner() const { return previous_; }
   // False in a child made by fork: it must leave files and lock alone.
   bool owned_by_this_process() const;
+  bool exists() const;  // at its path, as the same file
   // The lock file goes with the store.
   void remove_file_on_release() { remove_ = true; }
 

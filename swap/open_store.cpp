@@ -12,8 +12,6 @@
 namespace headrace {
 namespace swap {
 
-bool made_by_stale_store(const std::string& directory);  // create_store.cpp
-
 namespace {
 
 void refuse_other_run(const SwapStoreOptions& options, const Description& store) {
@@ -138,7 +136,7 @@ std::unique_ptr<SwapStore> SwapStore::open(const SwapStoreOptions& options, IoEn
 
 std::unique_ptr<SwapStore> SwapStore::open_read_only(const Directories& directories, IoEngine& engine) {
   using namespace swap;
-  Survey survey = survey_store(directories, Access::read);
+  Survey survey = survey_live_store(directories);
   auto stripes = make_stripes(survey, open_paths(survey, IoFile::Mode::read_only, {}), engine, 1, {});
   return std::make_unique<VersionedStore>(StoreParts{.durability = survey.description.shape.durability,
                                                      .layout = std::move(survey.description.layout),
@@ -149,7 +147,7 @@ std::unique_ptr<SwapStore> SwapStore::open_read_only(const Directories& director
 
 SwapDescription SwapStore::describe(const Directories& directories) {
   using namespace swap;
-  Survey survey = survey_store(directories, Access::read);
+  Survey survey = survey_live_store(directories);
   SwapDescription result;
   for (auto* record : {&survey.history.superseded, &survey.history.newest})
     if (*record) result.commits.push_back(std::move((*record)->commit));

@@ -175,6 +175,7 @@ void PathGroup::check_present() {
     const std::string extents = join(path.directory, extents_name);
     if (!is_file_at(path.extents->fd(), extents)) throw IoError("check", extents, 0, 0, ENOENT);
     if (!path.journal->exists()) throw IoError("check", join(path.directory, journal_name), 0, 0, ENOENT);
+    if (!path.lock->exists()) throw IoError("check", join(path.directory, lock_name), 0, 0, ENOENT);
   });
 }
 
@@ -189,7 +190,7 @@ void PathGroup::append_commit(const CommitRecord& record, const CommitHistory& h
       reached = static_cast<std::uint32_t>(&path - paths_.data()) + 1;
       path.journal->append_commit(record, history);
     });
-  } catch (const IoError&) {
+  } catch (...) {
     take_back(reached, history);
     throw;
   }
@@ -203,6 +204,9 @@ void PathGroup::take_back(std::uint32_t count, const CommitHistory& history) {
       paths_[path].journal->take_back(history);
     } catch (const IoError& error) {
       if (!survives(path, error.code(), "writing its journal")) log_warning(error.what());
+    } catch (const std::exception& error) {
+      paths_[path].journal->give_up();
+      log_warning(error.what());
     }
   }
 }

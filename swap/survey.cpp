@@ -64,10 +64,6 @@ const Description& common_store(const std::vector<Folder>& folders) {
   return *best->description;
 }
 
-std::string name_of_path(const Description& store, std::uint32_t path) {
-  return store.directories[path];
-}
-
 void check_count(const std::vector<Folder>& folders, const Description& store) {
   if (folders.size() == store.shape.paths) return;
   throw UsageError(fmt::format("the swap store in {} has {} path{}, {}, and {} given here. Give all of them.",
@@ -102,7 +98,7 @@ std::vector<SurveyedPath> assign_paths(std::vector<Folder>& folders, const Descr
     paths[p].problem =
         folder.description
             ? fmt::format("{} belongs to another swap store than the other paths; {} is wanted in its place",
-                          folder.directory, name_of_path(store, p))
+                          folder.directory, store.directories[p])
             : folder.problem;
     errors[p] = folder.error;
   }
@@ -231,7 +227,8 @@ void find_other_histories(Survey& survey) {
       survey.paths.begin(), survey.paths.end(),
       [](const SurveyedPath& path) { return path.state == State::good || path.state == State::missing; });
   const std::string text = fmt::format(
-      "the swap store cannot be opened without {} of its {} paths, its parity makes up for {}: {}",
+      "the swap store cannot be opened without {} of its {} paths, its parity makes up for {}: {}. "
+      "Bring them back, or start without --resume swap",
       problems.size(), survey.paths.size(), survey.description.shape.parity, fmt::join(problems, "; "));
   if (all_missing) throw UsageError(text);
   throw CorruptData(text);
@@ -296,15 +293,29 @@ Survey survey_store(const std::vector<std::string>& directories, Access access) 
   for (const SurveyedPath& path : survey.paths)
     if (path.journal) journals.push_back(&*path.journal);
   survey.history = agreed_history(journals);
-  for (const JournalContents* journal : journals)
-    survey.torn_bytes = std::max(survey.torn_bytes, journal->torn_bytes);
   survey.state = survey.stored_state;
   for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
     if (survey.paths[p].state != State::good) survey.state.lost |= std::uint64_t{1} << p;
   return survey;
 }
 
+Survey survey_live_store(const std::vector<std::string>& directories) {
+  for (int tries = 3; tries > 1; --tries) {
+    try {
+      return survey_store(directories, Access::read);
+    } catch (const Error&) {
+      const bool alive =
+          std::any_of(directories.begin(), directories.end(), [](const std::string& directory) {
+            return read_owner(directory).state == SwapOwner::State::alive;
+          });
+      if (!alive) throw;
+    }
+  }
+  return survey_store(directories, Access::read);
+}
+
 LockedStore lock_store(const std::vector<std::string>& directories) {
+  SwapStore::require_free(directories);  // what a live owner changes meanwhile looks like damage
   const Survey before = survey_store(directories, Access::write);
   std::vector<std::optional<StoreLock>> locks(before.paths.size());
   const auto lock_good = [&](const Survey& survey) {

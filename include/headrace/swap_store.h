@@ -127,7 +127,7 @@ class SwapStore {
     std::uint32_t crc32c = 0;
   };
   virtual std::vector<Extent> extents(BlockIndex block) const = 0;
-  // What of the block's current version is missing or damaged, every piece read (parity too); empty: nothing.
+  // What of the block's current version is missing or damaged, lost paths aside; every piece is read.
   virtual std::vector<std::string> damage(BlockIndex block) = 0;
   // Paths that the store goes on without.
   virtual Directories lost_directories() const = 0;

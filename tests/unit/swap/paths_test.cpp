@@ -312,6 +312,21 @@ TEST_F(SwapPathsTest, more_damage_than_parity_makes_up_for_names_every_place) {
   EXPECT_EQ(store->damage(0).size(), 2u);
 }
 
+TEST_F(SwapPathsTest, damage_beside_a_lost_path_is_still_found_in_parity_too) {
+  std::vector<SwapStore::Extent> extents;
+  {
+    const auto store = create(options(4, 2), {100'000});
+    commit_and_release(*store, 1);
+    extents = store->extents(0);
+  }
+  fs::remove_all(fs::path(extents[0].path).parent_path());
+  flip_bit(extents[3].path, extents[3].offset);
+  const auto store = SwapStore::open_read_only(options(4, 2).directories, *engine_);
+  const std::vector<std::string> damage = store->damage(0);
+  ASSERT_EQ(damage.size(), 1u);
+  EXPECT_THAT(damage[0], HasSubstr(extents[3].path));
+}
+
 TEST_F(SwapPathsTest, repair_rebuilds_damaged_pieces_parity_too_and_says_what_it_cannot) {
   std::vector<SwapStore::Extent> extents;
   {
@@ -449,6 +464,32 @@ TEST_F(SwapPathsTest, of_two_commits_of_one_number_that_of_fewer_journals_is_sta
   EXPECT_EQ(store->commits().back().metadata, "metadata of step 1");
 }
 
+TEST_F(SwapPathsTest, a_path_whose_lock_was_taken_away_is_lost_at_the_next_commit) {
+  const auto store = create(options(3, 1));
+  commit_and_release(*store, 1);
+  fs::remove(path(2) + "/lock");
+  commit_and_release(*store, 2);
+  EXPECT_EQ(store->lost_directories(), std::vector<std::string>{path(2)});
+}
+
+TEST_F(SwapPathsTest, disk_bytes_of_senseless_options_are_refused) {
+  const std::vector<SwapBlock> blocks = blocks_of({4096});
+  EXPECT_THROW((void)SwapStore::disk_bytes(blocks, options(2, 2)), UsageError);
+  SwapStoreOptions rates = options(2);
+  rates.path_rates = {0, 0};
+  EXPECT_THROW((void)SwapStore::disk_bytes(blocks, rates), UsageError);
+}
+
+TEST_F(SwapPathsTest, an_owner_that_cannot_be_read_is_unknown_and_ends_no_resume_without_its_path) {
+  { commit_and_release(*create(options(3, 1)), 1); }
+  fs::remove(path(2) + "/lock");
+  fs::create_directory(path(2) + "/lock");  // open(2) works, read(2) fails
+  fs::remove(path(2) + "/extents.bin");
+  SwapStore::require_free(options(3, 1).directories);
+  EXPECT_EQ(SwapStore::describe(options(3, 1).directories).paths[2].owner.state, SwapOwner::State::unknown);
+  EXPECT_TRUE(holds_step(*open(options(3, 1)), 1));
+}
+
 TEST_F(SwapPathsTest, durability_none_goes_on_without_a_path_too) {
   const auto store = create(options(3, 1, Durability::none));
   commit_and_release(*store, 1);
@@ -545,11 +586,14 @@ TEST_F(SwapPathsTest, writes_need_no_more_parity_memory_than_was_agreed_and_use_
 }
 
 TEST_F(SwapPathsTest, rates_of_folders_are_measured_and_leave_no_file) {
-  fs::create_directory(path(0));
-  const std::vector<double> rates = measure_path_rates({path(0), folder_.path("missing")}, *engine_);
-  EXPECT_GT(rates[0], 1e6);
+  const TemporaryFolder on_disk;
+  fs::create_directory(on_disk.path("p0"));
+  const std::vector<double> rates =
+      measure_path_rates({on_disk.path("p0"), on_disk.path("missing")}, *engine_);
+  const bool direct = IoFile::open(on_disk.path("file"), IoFile::Mode::create).direct();
+  EXPECT_EQ(rates[0] > 1e6, direct) << "the page cache says nothing of a drive";
   EXPECT_EQ(rates[1], 0);
-  EXPECT_TRUE(folder_.names("p0").empty());
+  EXPECT_TRUE(on_disk.names("p0").empty());
 }
 
 // A child commits and goes back, loses a path now and then, and is killed before any of its file calls.
@@ -619,6 +663,18 @@ TEST_F(KilledBeforeAnyCall, a_run_leaves_a_whole_step_on_all_paths_and_on_those_
       }
       EXPECT_GE(found.size(), 2u);
     }
+}
+
+TEST_F(KilledBeforeAnyCall, a_run_that_goes_back_leaves_a_whole_step_without_any_one_path) {
+  for (int call = 0;; ++call) {
+    start_again(1);
+    const bool ended = run_and_kill(Run::goes_back, 1, call);
+    fs::remove_all(path(static_cast<std::uint32_t>(call) % 3));
+    const auto store = open(options(3, 1));
+    EXPECT_TRUE(holds_step(*store, steps_of(*store).back())) << "before call " << call;
+    if (ended) break;
+    ASSERT_LT(call, 200);
+  }
 }
 
 TEST_F(KilledBeforeAnyCall, a_repair_leaves_the_store_as_it_was_or_repaired) {
