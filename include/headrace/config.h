@@ -61,7 +61,7 @@ struct ResolvedOptions {
   std::optional<Bytes> io_request_bytes;
   std::vector<std::string> swap_paths;
   std::string swap_path_name = "--swap-path";  // or the key of the file that gave them
-  std::optional<Bytes> swap_cache_bytes;  // none: what a host limit leaves
+  std::optional<Bytes> swap_cache_bytes;       // none: what a host limit leaves
   bool resume_swap = false;
 
   std::string metrics_path;

@@ -84,7 +84,10 @@ void Session::build(StopSignals& signals) {
     state = engine->resume([&](const TrainingState& stored) {
       const RunDifference differs = compare_runs(stored.run, run, path_list(options.swap_paths));
       if (differs.text.empty() || rank() != 0) return;
-      differs.longer_only ? log_info(differs.text) : log_warning(differs.text);
+      if (differs.longer_only)
+        log_info(differs.text);
+      else
+        log_warning(differs.text);
     });
     state.run = run;
   } else {
