@@ -60,7 +60,8 @@ struct ResolvedOptions {
   std::optional<std::uint32_t> io_depth;  // none: the I/O engine's own choice
   std::optional<Bytes> io_request_bytes;
   std::vector<std::string> swap_paths;
-  std::optional<Bytes> swap_cache_bytes;  // none: what a host limit leaves
+  std::string swap_path_name = "--swap-path";  // or the key of the file that gave them
+  std::optional<Bytes> swap_cache_bytes;       // none: what a host limit leaves
   bool resume_swap = false;
 
   std::string metrics_path;

@@ -95,8 +95,11 @@ class Engine final : public ModuleHooks {
 
   // Allocates every tier and fills the states from the initial distributions (counter-based: the same for any
   // world size), or from values(parameter, first element, out). `start` goes with the first commit.
+  // `before_replacing` is called when memory is taken, right before an earlier run's swap store is replaced;
+  // it throws to keep that.
   using ValueSource = std::function<void(const ParameterSpec&, std::uint64_t first, std::span<float> out)>;
-  void initialise(const ValueSource& values = {}, const TrainingState& start = {});
+  void initialise(const ValueSource& values = {}, const TrainingState& start = {},
+                  const std::function<void()>& before_replacing = {});
   // Continues from the newest step that every rank has committed in its swap store. `accept` sees it before
   // anything is changed, and throws to refuse it.
   using StateCheck = std::function<void(const TrainingState&)>;

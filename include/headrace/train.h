@@ -21,6 +21,14 @@ RunPlan plan_run(const ResolvedOptions& options);
 // over the memory that this machine has available.
 void require_fit(const ResolvedOptions& options, const RunPlan& plan);
 
+// Whether the disks of the swap paths hold the stores of all ranks of this host, an earlier run's space
+// included.
+struct SwapSpace {
+  std::string shortage;              // what is missing where, and what to do; empty: nothing
+  std::vector<std::string> unknown;  // paths that cannot be looked at from here
+};
+SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan);
+
 // Bytes that the device's arena gets: the limit, or what the plan needs when none is given.
 Bytes device_arena_bytes(const RunPlan& plan);
 

@@ -115,11 +115,18 @@ class Inspection {
     return complete;
   }
 
+  bool nothing_committed() const {
+    return std::all_of(stores_.begin(), stores_.end(),
+                       [](const RankStore& store) { return store.commits.empty(); });
+  }
+
   void choose_step() {
     report_.step = newest_common_step(stores_);
     if (!report_.step) {
       if (stores_.front().facts.durability == Durability::step)
-        report_.problems.emplace_back("the ranks have no committed step in common");
+        report_.problems.emplace_back(nothing_committed()
+                                          ? "no step was committed yet; start without --resume swap"
+                                          : "the ranks have no committed step in common");
       else if (options_.hash)
         report_.problems.emplace_back(
             "durability none: no state is kept across runs, so there is none to hash. `train` prints the "

@@ -27,6 +27,8 @@ struct PlanReport {
   IoCounters io;
   std::optional<int> smallest_stage;
   std::string change;
+  SwapSpace disk;
+  bool fits() const { return run.memory.fits() && disk.shortage.empty(); }
 };
 
 PlanReport make_report(const ResolvedOptions& options) {
@@ -36,12 +38,13 @@ PlanReport make_report(const ResolvedOptions& options) {
   report.io = plan_io(report.run.request);
   report.smallest_stage = smallest_stage_that_fits(report.run.request);
   report.change = smallest_change_that_fits(report.run.request);
+  if (!options.resume_swap) report.disk = swap_space(options, report.run);
   return report;
 }
 
 Json to_json(const PlanReport& report) {
   const MemoryPlan& memory = report.run.memory;
-  return {{"fits", memory.fits()},
+  return {{"fits", report.fits()},
           {"stage", memory.stage},
           {"world_size", memory.world_size},
           {"parameters", report.run.parameters},
@@ -52,6 +55,7 @@ Json to_json(const PlanReport& report) {
           {"total",
            {{"device", memory.device.total()}, {"host", memory.host.total()}, {"nvme", memory.nvme.total()}}},
           {"nvme_path_bytes", memory.nvme_path_bytes},
+          {"disk_shortage", report.disk.shortage},
           {"limit", {{"device", memory.device_limit}, {"host", memory.host_limit}}},
           {"smallest_stage_that_fits", report.smallest_stage ? Json(*report.smallest_stage) : Json()},
           {"smallest_change_that_fits", report.change},
@@ -104,6 +108,7 @@ std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
                         format_bytes(report.traffic.all_gather_bytes),
                         format_bytes(report.traffic.reduce_scatter_bytes));
   text += disk_lines(memory, options);
+  if (!report.disk.shortage.empty()) text += fmt::format("does not fit: {}\n", report.disk.shortage);
   if (report.io.written_bytes > 0) {
     text += fmt::format("NVMe a step, all ranks: {} read, {} written\n", format_bytes(report.io.read_bytes),
                         format_bytes(report.io.written_bytes));
@@ -138,7 +143,10 @@ int run_plan(const PlanFlags& flags) {
   for (const std::string& note : options.notes) fmt::print(stderr, "{}\n", note);
   const PlanReport report = make_report(options);
   fmt::print("{}", flags.json ? to_json(report).dump(2) + '\n' : to_text(report, options));
-  return report.run.memory.fits() ? 0 : does_not_fit_status;
+  for (const std::string& path : report.disk.unknown)
+    fmt::print(stderr, "note: {} {} does not exist here; whether the run fits on its drive was not checked\n",
+               options.swap_path_name, path);
+  return report.fits() ? 0 : does_not_fit_status;
 }
 
 }  // namespace

@@ -177,15 +177,33 @@ Json get_swap_paths(const Settings& settings) {
 Bytes rate_of(const ConfigValue& value) {
   std::string text = value.json().is_string() ? value.text() : value.json().dump();
   if (text.ends_with("/s")) text.resize(text.size() - 2);
-  return parse_bytes(text, value.key());
+  try {
+    return parse_bytes(text, value.key());
+  } catch (const UsageError&) {
+    value.refuse("a rate like 8GB/s or 1.5GiB/s, or a number of bytes per second");
+  }
+}
+// "3GB/s,1GB/s" as two values.
+std::vector<ConfigValue> split_at_commas(const ConfigValue& value) {
+  if (!value.json().is_string()) return {value};
+  std::vector<ConfigValue> parts;
+  const std::string text = value.text();
+  for (std::size_t first = 0, comma = 0; comma != std::string::npos; first = comma + 1) {
+    comma = text.find(',', first);
+    const std::string part = text.substr(first, comma - first);
+    if (part.empty()) value.refuse("rates with a comma between two of them");
+    parts.emplace_back(value.key(), part);
+  }
+  return parts;
 }
 void set_swap_path_rates(Settings& settings, const ConfigValue& value) {
   settings.swap_path_rates.clear();
-  for (const ConfigValue& rate : values_of(value)) {
-    const Bytes bytes = rate_of(rate);
-    if (bytes == 0) rate.refuse("a rate above 0");
-    settings.swap_path_rates.push_back(static_cast<double>(bytes));
-  }
+  for (const ConfigValue& given : values_of(value))
+    for (const ConfigValue& rate : split_at_commas(given)) {
+      const Bytes bytes = rate_of(rate);
+      if (bytes == 0) rate.refuse("a rate above 0");
+      settings.swap_path_rates.push_back(static_cast<double>(bytes));
+    }
 }
 Json get_swap_path_rates(const Settings& settings) {
   if (settings.swap_path_rates.empty()) return {};
@@ -360,11 +378,12 @@ std::vector<NativeSetting> make_memory_settings() {
 
 std::vector<NativeSetting> make_tuning_settings() {
   return {
-      {{"swap_block", tuning_group, "SIZE", "one read or write of optimizer states (default 3MiB)"},
+      {{"swap_block", tuning_group, "SIZE",
+        "one read or write of optimizer states; fixed for the life of a store (default 3MiB)"},
        set_swap_block,
        get<&S::swap_block_bytes>},
       {{"swap_path_rates", tuning_group, "RATE",
-        "of each swap path, like 3GB/s: its share of the blocks (default: measured)", false, true},
+        "of each swap path, like 3GB/s,1GB/s: its share of the blocks (default: measured)", false, true},
        set_swap_path_rates,
        get_swap_path_rates},
       {{"swap_buffers", tuning_group, "N",
@@ -434,8 +453,8 @@ std::vector<NativeSetting> make_run_settings() {
       {{"metrics", run_group, "FILE", "writes one JSON object a step and a summary (default none)", true},
        set_text<&S::metrics_path>,
        get_optional_text<&S::metrics_path>},
-      {{"log_every", run_group, "N", "steps between progress lines when stderr is no terminal (default 1)",
-        true},
+      {{"log_every", run_group, "N",
+        "a progress line every N steps, at most one a second; not on a terminal (default 1)", true},
        set_count<&S::log_every, 1, largest_count>,
        get<&S::log_every>},
       {{"timeout", run_group, "SECONDS", "a rank that waits longer for another ends the job (default 600)",

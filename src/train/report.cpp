@@ -1,10 +1,13 @@
 #include "src/train/report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <numbers>
 
 #include "headrace/cpu_pool.h"
+#include "headrace/errors.h"
 #include "src/train/swap_path.h"
 
 namespace headrace {
@@ -61,6 +64,34 @@ std::string outcome_line(const Session& session, const RunOutcome& outcome, cons
                      reached, wanted, size);
 }
 
+// The swap path that holds a rank's folder.
+std::string path_of(const ResolvedOptions& options, const std::string& directory) {
+  const std::vector<std::string>& directories = options.engine.swap_directories;
+  const auto found = std::find(directories.begin(), directories.end(), directory);
+  return found == directories.end()
+             ? directory
+             : options.swap_paths[static_cast<std::size_t>(found - directories.begin())];
+}
+
+// Paths that the run went on without, and how they become part of the store again.
+std::string lost_path_lines(const ResolvedOptions& options) {
+  if (options.engine.swap_parity == 0 || options.engine.optimizer_tier != Tier::nvme) return "";
+  std::vector<std::string> lost;
+  std::string text;
+  try {
+    for (const SwapPath& path : SwapStore::describe(options.engine.swap_directories).paths) {
+      if (path.state == SwapPath::State::good) continue;
+      lost.push_back(path_of(options, path.directory));
+      text += fmt::format("  {:<18}{}: {}\n", "lost swap path", lost.back(), path.problem);
+    }
+  } catch (const Error&) {  // a run that ended well has said all that could be said
+    return "";
+  }
+  if (lost.empty()) return "";
+  return text + fmt::format("  {:<18}mkdir -p {} && headrace inspect --repair {}\n", "repair it with",
+                            fmt::join(lost, " "), fmt::join(options.swap_paths, " "));
+}
+
 std::string swap_lines(const Session& session, const RunOutcome& outcome) {
   const ResolvedOptions& options = session.options;
   if (!resolve_placement(options.engine).uses_nvme()) return "";
@@ -77,7 +108,7 @@ std::string swap_lines(const Session& session, const RunOutcome& outcome) {
               ? fmt::format("; holds step {}: --resume swap continues, `headrace inspect` looks inside",
                             session.state.iteration)
               : "; cannot be resumed (--durability none)";
-  return text + '\n';
+  return text + '\n' + lost_path_lines(options);
 }
 
 }  // namespace

@@ -15,6 +15,12 @@
 namespace headrace {
 namespace {
 
+std::string flag_of(std::string_view setting) {
+  std::string flag = fmt::format("--{}", setting);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
 std::string world_size_source(const LaunchInfo& launch) {
   return launch.launcher == "none" ? "one process, no launcher" : launch.launcher;
 }
@@ -99,21 +105,22 @@ void resolve_element_counts(Settings& settings, const ModelConfig& model, const 
 
 void check_swap_paths(const Settings& settings) {
   const std::size_t paths = settings.swap_paths.size();
+  const std::string name = user_name(settings, "swap_path"), parity = user_name(settings, "swap_parity");
   std::vector<std::filesystem::path> seen;
   for (const std::string& path : settings.swap_paths) {
     std::filesystem::path plain = (std::filesystem::path(path) / "").lexically_normal();
     if (std::find(seen.begin(), seen.end(), plain) != seen.end())
-      throw UsageError(fmt::format("--swap-path {} is given twice. Give each folder once.", path));
+      throw UsageError(fmt::format("{} {} is given twice. Give each folder once.", name, path));
     seen.push_back(std::move(plain));
   }
   if (settings.swap_parity > 0 && settings.swap_parity >= paths)
-    throw UsageError(
-        fmt::format("--swap-parity {} needs at least {} swap paths, and {} {} given: a block lies on all of "
-                    "them, and as many may be lost. Add --swap-path DIR, or lower the parity.",
-                    settings.swap_parity, settings.swap_parity + 1, paths, paths == 1 ? "is" : "are"));
+    throw UsageError(fmt::format(
+        "{} {} needs at least {} swap paths, and {} {} given: a block lies on all of them, and as "
+        "many may be lost. Add another folder to {}, or lower the parity.",
+        parity, settings.swap_parity, settings.swap_parity + 1, paths, paths == 1 ? "is" : "are", name));
   if (!settings.swap_path_rates.empty() && paths > 0 && settings.swap_path_rates.size() != paths)
-    throw UsageError(fmt::format("{} swap paths have {} --swap-path-rates. Give one for each path, or none.",
-                                 paths, settings.swap_path_rates.size()));
+    throw UsageError(fmt::format("{} swap paths have {} rates in {}. Give one for each path, or none.", paths,
+                                 settings.swap_path_rates.size(), user_name(settings, "swap_path_rates")));
 }
 
 // DeepSpeed has a path for each kind of state, and ignores it where that kind is not on NVMe.
@@ -129,6 +136,10 @@ void resolve_parameter_path(Settings& settings) {
                     path, settings.swap_paths.front()));
 }
 
+std::string resume_name(const Settings& settings) {
+  return user_name(settings, "resume") + " swap";
+}
+
 void check_placement(const Settings& settings) {
   if (uses_nvme(settings) && settings.swap_paths.empty())
     throw UsageError(
@@ -138,18 +149,20 @@ void check_placement(const Settings& settings) {
                     : settings.parameter_tier == Tier::nvme ? "parameters"
                                                             : "gradients"));
   if (settings.resume_swap && settings.optimizer_tier != Tier::nvme)
-    throw UsageError(
-        "--resume swap needs optimizer states on NVMe: give --offload-optimizer nvme and the --swap-path of "
-        "the earlier run.");
+    throw UsageError(fmt::format(
+        "{} needs optimizer states on NVMe: give --offload-optimizer nvme and the --swap-path of the earlier "
+        "run.",
+        resume_name(settings)));
   if (settings.resume_swap && settings.durability == Durability::none)
     throw UsageError(
-        "--resume swap needs --durability step: with \"none\" no step is ever committed, so there is nothing "
-        "to continue from.");
+        fmt::format("{} needs {} step: with \"none\" no step is ever committed, so there is nothing to "
+                    "continue from.",
+                    resume_name(settings), user_name(settings, "durability")));
   if (!settings.swap_paths.empty() && !uses_nvme(settings))
     throw UsageError(fmt::format(
-        "--swap-path {} would not be used: nothing is placed on NVMe. Add --offload-optimizer nvme, "
-        "or leave the path out.",
-        settings.swap_paths.front()));
+        "{} {} would not be used: nothing is placed on NVMe. Add --offload-optimizer nvme, or leave the path "
+        "out.",
+        user_name(settings, "swap_path"), settings.swap_paths.front()));
 }
 
 constexpr std::uint64_t default_sequence_length = 256;
@@ -158,8 +171,9 @@ void resolve_sequence(Settings& settings, const ModelConfig& model) {
   const auto positions = static_cast<std::uint64_t>(model.max_positions);
   if (!settings.sequence_length) settings.sequence_length = std::min(default_sequence_length, positions);
   if (*settings.sequence_length > positions)
-    throw UsageError(fmt::format("--sequence-length {} is more than the {} positions that {} has.",
-                                 *settings.sequence_length, positions, model.name));
+    throw UsageError(fmt::format("{} {} is more than the {} positions that {} has.",
+                                 user_name(settings, "sequence_length"), *settings.sequence_length, positions,
+                                 model.name));
 }
 
 EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, int rank) {
@@ -215,7 +229,8 @@ Json scheduler_section(const DeepSpeedScheduler& scheduler) {
 IoKind resolve_io(const Settings& settings) {
   if (!settings.require_io_uring) return settings.io;
   if (settings.io == IoKind::threads)
-    throw UsageError("--require-io-uring and --io threads exclude each other. Leave one of them out.");
+    throw UsageError(fmt::format("{} and {} threads exclude each other. Leave one of them out.",
+                                 user_name(settings, "require_io_uring"), user_name(settings, "io")));
   return IoKind::io_uring;
 }
 
@@ -257,6 +272,12 @@ std::vector<std::string> notes(const Settings& settings, UnusedKeys unused, cons
 }
 
 }  // namespace
+
+std::string user_name(const Settings& settings, std::string_view name) {
+  const auto given = settings.given.find(name);
+  if (given == settings.given.end()) return flag_of(name);
+  return given->second.starts_with("--") ? given->second : fmt::format("\"{}\"", given->second);
+}
 
 std::string rank_directory(const std::string& swap_path, int rank) {
   return swap_path.empty() ? ""
@@ -304,6 +325,7 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   options.link_bytes_per_second = static_cast<double>(settings.link_bytes_per_second);
   options.io = resolve_io(settings);
   options.swap_paths = settings.swap_paths;
+  options.swap_path_name = user_name(settings, "swap_path");
   if (settings.io_depth) options.io_depth = static_cast<std::uint32_t>(*settings.io_depth);
   options.io_request_bytes = settings.io_request_bytes;
   options.swap_cache_bytes = settings.swap_cache_bytes;
@@ -343,8 +365,7 @@ namespace {
 void set_from_flag(Settings& settings, const std::string& name, Json value) {
   const NativeSetting* setting = find_native(name);
   HEADRACE_CHECK(setting != nullptr, "{} is not a setting", name);
-  std::string flag = "--" + name;
-  std::replace(flag.begin(), flag.end(), '_', '-');
+  const std::string flag = flag_of(name);
   setting->set(settings, ConfigValue(flag, std::move(value)));
   settings.given[name] = flag;
 }

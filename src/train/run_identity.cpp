@@ -36,6 +36,28 @@ std::vector<std::string> differences(const Json& stored, const Json& current) {
   return result;
 }
 
+// " in 300 steps" of a schedule's text; empty where it has no end.
+std::string length_of(const std::string& schedule) {
+  const std::size_t first = schedule.find(" in "), last = schedule.find(" steps", first);
+  return last == std::string::npos ? "" : schedule.substr(first, last + 6 - first);
+}
+
+std::string without(std::string text, const std::string& part) {
+  return part.empty() ? text : text.erase(text.find(part), part.size());
+}
+
+// The sentence for a run whose number of steps alone was changed; empty for any other difference.
+std::string other_length(Json before, Json now) {
+  const auto schedule = now.at("learning rate").get<std::string>(),
+             old_schedule = before.at("learning rate").get<std::string>();
+  const std::string length = length_of(schedule), old_length = length_of(old_schedule);
+  if (length.empty() || old_length.empty() || without(schedule, length) != without(old_schedule, old_length))
+    return "";
+  before.erase("learning rate"), now.erase("learning rate");
+  if (!differences(before, now).empty()) return "";
+  return fmt::format("the learning rate now falls{}, as --steps says (before:{}).", length, old_length);
+}
+
 }  // namespace
 
 std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data) {
@@ -57,8 +79,8 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
       .dump();
 }
 
-std::string compare_runs(const std::string& stored, const std::string& current,
-                         const std::string& swap_paths) {
+RunDifference compare_runs(const std::string& stored, const std::string& current,
+                           const std::string& swap_paths) {
   try {
     const Json before = Json::parse(stored), now = Json::parse(current);
     if (const auto samples = differences(before.at("samples"), now.at("samples")); !samples.empty())
@@ -68,7 +90,9 @@ std::string compare_runs(const std::string& stored, const std::string& current,
           swap_paths, fmt::join(samples, ", ")));
     const auto result = differences(before.at("result"), now.at("result"));
     if (result.empty()) return {};
-    return fmt::format("the run continues with other settings than before: {}.", fmt::join(result, ", "));
+    if (std::string text = other_length(before.at("result"), now.at("result")); !text.empty())
+      return {std::move(text), true};
+    return {fmt::format("the run continues with other settings than before: {}.", fmt::join(result, ", "))};
   } catch (const Json::exception&) {
     throw CorruptData(fmt::format(
         "the commit in {} does not say which run it belongs to. It was written by another program "

@@ -12,8 +12,12 @@ namespace headrace {
 std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data);
 
 // UsageError when `stored` and `current` would not read the same samples: the data position of one means
-// nothing to the other. Returns one sentence on what else differs, empty when nothing does.
-std::string compare_runs(const std::string& stored, const std::string& current,
-                         const std::string& swap_paths);
+// nothing to the other. Otherwise one sentence on what else differs, empty when nothing does.
+struct RunDifference {
+  std::string text;
+  bool longer_only = false;  // the same schedule over another number of steps
+};
+RunDifference compare_runs(const std::string& stored, const std::string& current,
+                           const std::string& swap_paths);
 
 }  // namespace headrace

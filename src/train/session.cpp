@@ -24,6 +24,13 @@ void check_ranks_agree(const ResolvedOptions& options, const std::string& run, C
           r));
 }
 
+// The last moment at which a stop leaves everything as it was: all ranks go on, or none does.
+void stop_or_replace(StopSignals& signals, Communicator& communicator, Device& device) {
+  signals.begin_replacing();
+  for (const int requested : gather_from_ranks(signals.requested() ? 1 : 0, communicator, device, "stop"))
+    if (requested != 0) throw StoppedBeforeStart();
+}
+
 // The CPU device's memory is host memory: taken whole at the start, as a device has its memory, but not
 // before every rank has checked what is available.
 void take_arena(Device& device) {
@@ -54,11 +61,13 @@ void Session::open_backends() {
   run = run_identity(options, inputs.training.bytes);
   check_ranks_agree(options, run, *backends.communicator, *backends.device);
   place_by_measured_rates(options, inputs.plan, backends.io.get());
-  claim_swap_path(options, inputs.plan.memory, *backends.communicator);
+  claim_swap_path(options, inputs.plan, *backends.communicator);
+  if (rank() == 0) warn_of_poor_paths(options);
+  if (!options.resume_swap) warn_of_replaced_run(options, backends.io.get());
   take_arena(*backends.device);
 }
 
-void Session::build() {
+void Session::build(StopSignals& signals) {
   engine = std::make_unique<Engine>(*backends.device, *backends.kernels, *backends.communicator,
                                     backends.io.get(), inputs.plan.request.engine);
   model = make_gpt2(options.model, options.model_options);
@@ -73,14 +82,18 @@ void Session::build() {
   for (const UnitId unit : context.units) context.layouts.push_back(&engine->layout(unit));
   if (options.resume_swap) {
     state = engine->resume([&](const TrainingState& stored) {
-      const std::string differs = compare_runs(stored.run, run, path_list(options.swap_paths));
-      if (!differs.empty() && rank() == 0) log_warning(differs);
+      const RunDifference differs = compare_runs(stored.run, run, path_list(options.swap_paths));
+      if (differs.text.empty() || rank() != 0) return;
+      if (differs.longer_only)
+        log_info(differs.text);
+      else
+        log_warning(differs.text);
     });
     state.run = run;
   } else {
-    warn_of_replaced_run(options, backends.io.get());
     state = {.rng_state = options.seed, .run = run};
-    engine->initialise({}, state);
+    engine->initialise({}, state,
+                       [&] { stop_or_replace(signals, *backends.communicator, *backends.device); });
     if (rank() == 0) remove_stores_of_further_ranks(options);
   }
   model->bind(std::move(context));

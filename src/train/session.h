@@ -9,6 +9,7 @@
 #include "headrace/data.h"
 #include "headrace/train.h"
 #include "src/train/backends.h"
+#include "src/train/stop_signals.h"
 
 namespace headrace {
 
@@ -43,7 +44,8 @@ struct Session {
   // Device, communicator and I/O engine; the ranks agree on what they run. Collective.
   void open_backends();
   // Engine, model, states: initialised, or continued from the swap store. Can take minutes. Collective.
-  void build();
+  // StoppedBeforeStart, on all ranks, when a stop is asked for before an earlier run's store is replaced.
+  void build(StopSignals& signals);
 
   int rank() const { return options.launch.rank; }
   std::uint64_t sequence() const { return static_cast<std::uint64_t>(options.model_options.sequence); }

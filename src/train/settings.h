@@ -98,6 +98,9 @@ struct UnusedKeys {
 };
 UnusedKeys apply_config(const Json& file, const std::string& origin, Settings& settings);
 
+// What the user calls a setting: the key of the file that gave it, in quotes, or else its flag.
+std::string user_name(const Settings& settings, std::string_view name);
+
 // Whether any kind of state is placed on NVMe.
 bool uses_nvme(const Settings& settings);
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int interrupted_status = 130, terminated_status = 143;
 
-std::atomic<int> stop_requests{0}, interrupts{0};
+enum Phase : int { preparing, replacing, stepping };
+std::atomic<int> phase{preparing}, stop_requests{0}, interrupts{0};
 static_assert(std::atomic<int>::is_always_lock_free, "the handlers may only touch lock-free state");
 
 void say(std::string_view text) {
@@ -23,8 +24,16 @@ void say(std::string_view text) {
 void handle(int signal) {
   if (signal == SIGTERM) ::_exit(terminated_status);
   if (signal == SIGINT && interrupts.fetch_add(1) > 0) ::_exit(interrupted_status);
-  if (stop_requests.fetch_add(1) == 0 && signal == SIGINT)
-    say("\nheadrace: stopping after this step; press Ctrl-C again to end at once\n");
+  const bool first =
+      stop_requests.fetch_add(1) == 0;  // before the phase is read: begin_replacing() reads after
+  const int now = phase.load();
+  if (now == preparing) {
+    if (signal == SIGINT) say("\nheadrace: stopped before the first step; nothing was replaced\n");
+    ::_exit(interrupted_status);
+  }
+  if (!first || signal != SIGINT) return;
+  say(now == replacing ? "\nheadrace: stopping after the first step; press Ctrl-C again to end at once\n"
+                       : "\nheadrace: stopping after this step; press Ctrl-C again to end at once\n");
 }
 
 constexpr std::array handled = {SIGINT, SIGUSR1, SIGTERM};
@@ -33,6 +42,7 @@ std::array<struct sigaction, handled.size()> previous;
 }  // namespace
 
 StopSignals::StopSignals() {
+  phase = preparing;
   stop_requests = 0;
   interrupts = 0;
   struct sigaction action {};
@@ -43,6 +53,14 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   for (std::size_t s = 0; s < handled.size(); ++s) ::sigaction(handled[s], &previous[s], nullptr);
+}
+
+void StopSignals::begin_replacing() {
+  phase = replacing;
+}
+
+void StopSignals::begin_steps() {
+  phase = stepping;
 }
 
 bool StopSignals::requested() const {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,61 +46,71 @@ Bytes bytes_of_stores(const std::string& path) {
   return bytes;
 }
 
-// Each rank's store is checked as it is made, when those of other ranks may have replaced an earlier run's.
 // Paths on one file system share its space.
-void require_disk(const ResolvedOptions& options, const MemoryPlan& plan) {
-  struct Disk {
-    std::vector<std::string> paths;
-    Bytes needed = 0, available = 0;
-  };
+struct Disk {
+  std::vector<std::string> paths;
+  Bytes needed = 0, needed_without_durability = 0, available = 0;
+};
+
+// Bytes of each path with --durability none; empty where that is no choice.
+std::vector<Bytes> bytes_without_durability(const RunPlan& plan) {
+  PlanRequest request = plan.request;
+  if (request.engine.optimizer_tier != Tier::nvme || request.engine.durability == Durability::none) return {};
+  request.engine.durability = Durability::none;
+  return plan_memory(request).nvme_path_bytes;
+}
+
+std::vector<Disk> disks_of(const ResolvedOptions& options, const RunPlan& plan,
+                           std::vector<std::string>& unknown) {
   std::map<dev_t, Disk> disks;
+  const auto ranks = static_cast<Bytes>(options.launch.local_size);
+  const std::vector<Bytes> otherwise = bytes_without_durability(plan);
   for (std::size_t p = 0; p < options.swap_paths.size(); ++p) {
     const std::string& path = options.swap_paths[p];
     struct stat status {};
     std::error_code error;
     const fs::space_info space = fs::space(path, error);
-    if (error || ::stat(path.c_str(), &status) != 0) continue;
+    if (error || ::stat(path.c_str(), &status) != 0) {
+      unknown.push_back(path);
+      continue;
+    }
     Disk& disk = disks[status.st_dev];
     if (disk.paths.empty()) disk.available = space.available;
     disk.paths.push_back(path);
     disk.available += bytes_of_stores(path);
-    disk.needed += plan.nvme_path_bytes.at(p) * static_cast<Bytes>(options.launch.local_size);
+    const Bytes needed = plan.memory.nvme_path_bytes.at(p);
+    disk.needed += needed * ranks;
+    disk.needed_without_durability += (otherwise.empty() ? needed : otherwise.at(p)) * ranks;
   }
-  for (const auto& [device, disk] : disks)
-    if (disk.needed > disk.available)
-      throw DoesNotFit(fmt::format(
-          "the swap stores of {} ranks need {} in {}, whose file system has {} for them, an earlier run's "
-          "stores included. Free some space, or give --swap-path a folder on a larger disk; --durability "
-          "none "
-          "needs half of it, and cannot be resumed.",
-          options.launch.local_size, format_bytes(disk.needed), path_list(disk.paths),
-          format_bytes(disk.available)));
+  std::vector<Disk> result;
+  for (auto& [device, disk] : disks) result.push_back(std::move(disk));
+  return result;
 }
 
 // Why the path cannot be used; empty when it can (FIELD-CASES A16).
-std::string problem_of(const std::string& path) {
+std::string problem_of(const std::string& name, const std::string& path) {
   std::error_code error;
   // The folder must exist: a mistyped path would otherwise fill the wrong file system.
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status))
     return fmt::format(
-        "--swap-path {} does not exist{}. Create the folder on the drive that is to hold optimizer states.",
+        "{} {} does not exist{}. Create the folder on the drive that is to hold optimizer states.", name,
         path, fs::is_symlink(fs::symlink_status(path, error)) ? " (it is a dangling link)" : "");
   if (!fs::is_directory(status))
-    return fmt::format(
-        "--swap-path {} is not a folder. Give a folder on the drive that is to hold optimizer states.", path);
+    return fmt::format("{} {} is not a folder. Give a folder on the drive that is to hold optimizer states.",
+                       name, path);
   if (::access(path.c_str(), W_OK | X_OK) != 0)
-    return fmt::format("--swap-path {} cannot be written: {}.", path, std::strerror(errno));
+    return fmt::format("{} {} cannot be written: {}.", name, path, std::strerror(errno));
   return "";
 }
 
-void refuse_same_folder(const std::vector<std::string>& paths) {
+void refuse_same_folder(const std::string& name, const std::vector<std::string>& paths) {
   for (std::size_t second = 1; second < paths.size(); ++second)
     for (std::size_t first = 0; first < second; ++first) {
       std::error_code error;
       if (fs::equivalent(paths[first], paths[second], error) && !error)
-        throw UsageError(fmt::format("--swap-path {} and {} are the same folder. Give each once.",
-                                     paths[first], paths[second]));
+        throw UsageError(fmt::format("{} {} and {} are the same folder. Give each once.", name, paths[first],
+                                     paths[second]));
     }
 }
 
@@ -127,14 +139,14 @@ void check_swap_path(const ResolvedOptions& options) {
   if (options.swap_paths.empty()) return;
   std::uint32_t unusable = 0;
   for (const std::string& path : options.swap_paths) {
-    const std::string problem = problem_of(path);
+    const std::string problem = problem_of(options.swap_path_name, path);
     if (problem.empty()) {
-      refuse_inside_data(options, "--swap-path", path);
+      refuse_inside_data(options, options.swap_path_name, path);
       continue;
     }
     if (!options.resume_swap || ++unusable > options.engine.swap_parity) throw UsageError(problem);
   }
-  refuse_same_folder(options.swap_paths);
+  refuse_same_folder(options.swap_path_name, options.swap_paths);
   if (options.resume_swap) check_resumable(options);
 }
 
@@ -154,17 +166,88 @@ void place_by_measured_rates(const ResolvedOptions& options, RunPlan& plan, IoEn
   plan.memory.nvme_path_bytes = plan_memory(plan.request).nvme_path_bytes;
 }
 
-void claim_swap_path(const ResolvedOptions& options, const MemoryPlan& plan, Communicator& communicator) {
+SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan) {
+  SwapSpace result;
+  const std::vector<Disk> disks = disks_of(options, plan, result.unknown);
+  const auto fits = [](const Disk& disk) { return disk.needed <= disk.available; };
+  const auto full = std::find_if_not(disks.begin(), disks.end(), fits);
+  if (full == disks.end()) return result;
+  const bool would_fit = std::all_of(disks.begin(), disks.end(), [](const Disk& disk) {
+    return disk.needed_without_durability <= disk.available;
+  });
+  result.shortage = fmt::format(
+      "the swap store{} in {}, whose file system has {} for {}, an earlier run's stores included. Free some "
+      "space, or give a swap path on a larger disk{}.",
+      options.launch.local_size == 1
+          ? fmt::format(" needs {}", format_bytes(full->needed))
+          : fmt::format("s of {} ranks need {}", options.launch.local_size, format_bytes(full->needed)),
+      path_list(full->paths), format_bytes(full->available), options.launch.local_size == 1 ? "it" : "them",
+      would_fit ? fmt::format("; --durability none needs {}, and cannot be resumed",
+                              format_bytes(full->needed_without_durability))
+                : "");
+  return result;
+}
+
+void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, Communicator& communicator) {
   if (options.swap_paths.empty()) return;
   SwapStore::require_free(options.engine.swap_directories);
   SwapStore::require_free(scratch_directories(options.engine.swap_directories));
-  if (communicator.size() == 1) return;
-  if (!options.resume_swap) require_disk(options, plan);
-  communicator.barrier("swap path");
+  if (!options.resume_swap)
+    if (const SwapSpace space = swap_space(options, plan); !space.shortage.empty())
+      throw DoesNotFit(space.shortage);
+  if (communicator.size() > 1) communicator.barrier("swap path");
 }
 
-// A store of more or fewer paths than this run has: what is replaced on some is lost on all.
-void warn_of_separated_run(const std::vector<std::string>& directories, IoEngine& io) {
+void warn_of_poor_paths(const ResolvedOptions& options) {
+  std::map<dev_t, std::vector<std::string>> drives;
+  for (const std::string& path : options.swap_paths) {
+    struct statfs system {};
+    struct stat status {};
+    if (::statfs(path.c_str(), &system) != 0 || ::stat(path.c_str(), &status) != 0) continue;
+    drives[status.st_dev].push_back(path);
+    if (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC)
+      log_warning(
+          fmt::format("{} {} is on a file system in memory: what is kept there takes host memory, which "
+                      "--host-memory does not bound. Give a folder on an NVMe drive.",
+                      options.swap_path_name, path));
+  }
+  const std::uint32_t parity = options.engine.swap_parity;
+  for (const auto& [device, paths] : drives)
+    if (parity > 0 && paths.size() > parity)
+      log_warning(
+          fmt::format("--swap-parity {} does not protect against the loss of a drive: {} are on one file "
+                      "system, and are lost together. Give folders on different drives.",
+                      parity, path_list(paths)));
+}
+
+namespace {
+
+// The folders of the store in `directories` that are not among them; empty where they are not known.
+std::vector<std::string> other_directories(const std::vector<std::string>& directories) {
+  std::vector<std::string> others;
+  for (const std::string& directory : directories) {
+    try {
+      for (const std::string& other : SwapStore::directories_of(directory)) {
+        const auto same = [&](const std::string& known) {
+          std::error_code error;
+          return fs::weakly_canonical(known, error) == fs::weakly_canonical(other, error);
+        };
+        if (std::none_of(directories.begin(), directories.end(), same) &&
+            std::none_of(others.begin(), others.end(), same))
+          others.push_back(other);
+      }
+    } catch (const Error&) {  // its description is damaged
+    }
+  }
+  return others;
+}
+
+constexpr std::string_view how_to_keep =
+    "To keep that run, add --resume swap, which continues it, or give another --swap-path.";
+
+// A store of more or fewer paths than this run has: what is replaced on some is lost on all. False where
+// there is none that can be read.
+bool warn_of_separated_run(const std::vector<std::string>& directories, IoEngine& io) {
   for (const std::string& directory : directories) {
     try {
       std::vector<std::string> all = SwapStore::directories_of(directory);
@@ -177,17 +260,30 @@ void warn_of_separated_run(const std::vector<std::string>& directories, IoEngine
         });
       });
       log_warning(fmt::format(
-          "{} held step {} of an earlier run of other swap paths, which this run replaces{}.", directory,
+          "{} held step {} of an earlier run of other swap paths, which this run replaces{}. {}", directory,
           commits.back().step,
-          all.empty() ? "" : fmt::format("; {} is left behind and may be deleted", path_list(all))));
-      return;
+          all.empty() ? "" : fmt::format("; {} is left behind and may be deleted", path_list(all)),
+          how_to_keep));
+      return true;
     } catch (const Error&) {  // nothing whole is replaced here
     }
   }
+  return false;
 }
 
+void warn_of_unreadable_store(const std::vector<std::string>& directories, std::string why) {
+  if (!why.ends_with('.')) why += '.';
+  const std::vector<std::string> others = other_directories(directories);
+  log_warning(fmt::format(
+      "{} {} a swap store of an earlier run that could not be read, and this run replaces it: {} {}{}",
+      path_list(directories), directories.size() == 1 ? "holds" : "hold", why, how_to_keep,
+      others.empty() ? "" : fmt::format(" It also lies in {}, to be given too.", path_list(others))));
+}
+
+}  // namespace
+
 void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
-  std::vector<std::string> journals;
+  std::vector<std::string> journals;  // none: nothing is kept there across runs
   for (const std::string& directory : options.engine.swap_directories)
     journals.push_back(directory + "/journal.bin");
   const bool replaces = options.engine.optimizer_tier == Tier::nvme;
@@ -195,12 +291,13 @@ void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
   try {
     const auto commits = SwapStore::open_read_only(options.engine.swap_directories, *io)->commits();
     if (!commits.empty() && commits.back().step > 0)
-      log_warning(
-          fmt::format("{} held step {} of an earlier run, which this run replaces; --resume swap would have "
-                      "continued it.",
-                      path_list(options.engine.swap_directories), commits.back().step));
-  } catch (const Error&) {  // of another number of paths, or nothing whole is replaced
-    warn_of_separated_run(options.engine.swap_directories, *io);
+      log_warning(fmt::format("{} {} step {} of an earlier run, which this run replaces. {}",
+                              path_list(options.engine.swap_directories),
+                              options.engine.swap_directories.size() == 1 ? "holds" : "hold",
+                              commits.back().step, how_to_keep));
+  } catch (const Error& error) {
+    if (!warn_of_separated_run(options.engine.swap_directories, *io))
+      warn_of_unreadable_store(options.engine.swap_directories, error.what());
   }
 }
 

@@ -38,14 +38,13 @@ RunSummary summarise(Session& session) {
   return summary;
 }
 
-int run(Session& session) {
+int run(Session& session, StopSignals& signals) {
   const ResolvedOptions& options = session.options;
   const bool speaks = session.rank() == 0;
   MetricsFile metrics(speaks ? options.metrics_path : "");
-  const StopSignals signals;
   session.open_backends();
   log_info(start_report(session));
-  session.build();
+  session.build(signals);
   if (options.resume_swap)
     log_info(fmt::format("continues after step {}", session.state.iteration));
   else
@@ -54,6 +53,7 @@ int run(Session& session) {
   {
     Progress progress(Progress::style_for(options.quiet, session.rank()), options.steps,
                       session.state.iteration, options.log_every);
+    signals.begin_steps();
     outcome = run_steps(session, signals, metrics, progress);
   }
   if (session.inputs.held_out && !outcome.eval_loss && !outcome.stopped)
@@ -63,6 +63,15 @@ int run(Session& session) {
   if (speaks) fmt::print("{}", end_report(session, outcome, summary));
   std::fflush(stdout);
   return outcome.stopped ? stopped_status : 0;
+}
+
+int run_unless_stopped(Session& session, StopSignals& signals) {
+  try {
+    return run(session, signals);
+  } catch (const StoppedBeforeStart& stopped) {
+    if (session.rank() == 0) log_warning(stopped.what());
+    return stopped_status;
+  }
 }
 
 int exit_status(const std::exception& error) {
@@ -88,10 +97,11 @@ int train(const ResolvedOptions& options) {
   set_log_rank(options.launch.rank);
   set_log_level(options.quiet ? LogLevel::quiet : LogLevel::normal);
   for (const std::string& note : options.notes) log_info(note);
+  StopSignals signals;
   Session session(options, check_inputs(options));
-  if (options.launch.size == 1) return run(session);
+  if (options.launch.size == 1) return run_unless_stopped(session, signals);
   try {
-    return run(session);
+    return run_unless_stopped(session, signals);
   } catch (const std::exception& error) {
     // Unwinding the session would wait for ranks that wait for this one: the launcher ends them when this
     // process ends.

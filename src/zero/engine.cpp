@@ -87,7 +87,7 @@ void Engine::Impl::fill(const OptimizerBlock& block, StateBlock state, const Val
 std::uint64_t Engine::Impl::common_commit() const {
   const auto commits = states->swap()->commits();
   if (commits.empty())
-    throw UsageError(fmt::format("the swap store {} holds no committed step to resume from.",
+    throw UsageError(fmt::format("{}: no step was committed yet; start without --resume swap.",
                                  context.options.swap_directories.front()));
   const auto newest = gather_from_ranks(commits.back().step, context.communicator, context.device, "resume");
   return *std::min_element(newest.begin(), newest.end());
@@ -225,8 +225,10 @@ std::uint64_t Engine::parameter_numel() const {
   return numel;
 }
 
-void Engine::initialise(const ValueSource& values, const TrainingState& start) {
+void Engine::initialise(const ValueSource& values, const TrainingState& start,
+                        const std::function<void()>& before_replacing) {
   impl_->allocate();
+  if (before_replacing) before_replacing();
   impl_->states->create_swap();
   impl_->create_scratch();
   impl_->updater->refresh(

@@ -113,7 +113,13 @@ void StateStore::open_swap() {
   if (options.durability == Durability::none)
     throw UsageError(
         "a run with durability none keeps no journal and cannot be resumed from its swap store.");
-  swap_ = SwapStore::open(store_options(), *context_.io);
+  const SwapStoreOptions store = store_options();
+  try {
+    swap_ = SwapStore::open(store, *context_.io);
+  } catch (const UsageError&) {
+    refuse_other_block_size(context_);
+    throw;
+  }
 }
 
 HostLease StateStore::buffer_for(std::uint32_t block) {

@@ -1,3 +1,6 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "headrace/errors.h"
@@ -43,6 +46,56 @@ std::string swap_layout(const std::vector<UnitPlan>& units, const std::vector<Op
     layout["blocks"].push_back(
         {{"unit", block.unit}, {"first", block.range.first}, {"numel", block.range.numel}});
   return layout.dump();
+}
+
+namespace {
+
+// The layout of the store in the swap folders; empty where it cannot be read.
+std::string stored_layout(const EngineOptions& options) {
+  try {
+    return SwapStore::describe(options.swap_directories).layout;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// A block size that cuts the units as the layout says: that of its largest block.
+Bytes block_bytes_of(const std::string& layout) {
+  std::uint64_t largest = 0;
+  const auto json = nlohmann::json::parse(layout, nullptr, false);
+  if (!json.is_object() || !json.contains("blocks") || !json["blocks"].is_array()) return 0;
+  for (const auto& block : json["blocks"]) {
+    if (!block.is_object() || !block.contains("numel") || !block["numel"].is_number_unsigned()) return 0;
+    largest = std::max(largest, block["numel"].get<std::uint64_t>());
+  }
+  return round_up(largest, norm_chunk_numel) * state_bytes_per_element;
+}
+
+// As a flag takes it.
+std::string exact_size(Bytes bytes) {
+  constexpr Bytes kibibyte = 1 << 10, mebibyte = 1 << 20;
+  if (bytes % mebibyte == 0) return fmt::format("{}MiB", bytes / mebibyte);
+  return bytes % kibibyte == 0 ? fmt::format("{}KiB", bytes / kibibyte) : fmt::format("{}", bytes);
+}
+
+}  // namespace
+
+void refuse_other_block_size(const EngineContext& context) {
+  const std::string stored = stored_layout(context.options);
+  EngineOptions options = context.options;
+  options.swap_block_bytes = block_bytes_of(stored);
+  if (options.swap_block_bytes == 0 ||
+      block_numel(options.swap_block_bytes) == block_numel(context.options.swap_block_bytes))
+    return;
+  const std::string layout =
+      swap_layout(context.units, optimizer_blocks(context.units, context.placement, options), options,
+                  context.communicator.rank(), context.communicator.size());
+  if (layout != stored) return;
+  const std::string size = exact_size(options.swap_block_bytes);
+  throw UsageError(fmt::format(
+      "--swap-block is {} in the store in {}, {} here, and is fixed for the life of a store: give "
+      "--swap-block {}. Starting without --resume swap would delete the states.",
+      size, fmt::join(options.swap_directories, ", "), exact_size(context.options.swap_block_bytes), size));
 }
 
 std::string encode_training_state(const TrainingState& state, std::uint64_t steps_applied) {

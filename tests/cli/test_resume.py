@@ -1,7 +1,9 @@
 """What a run may be continued with, and what is left of an earlier run."""
 
+import pathlib
 import re
 import shutil
+import signal
 import unittest
 
 from program import ON_NVME, TINY, ProgramTest
@@ -50,6 +52,54 @@ class Continuation(ProgramTest):
         result = self.succeeds(*self.flags("--steps", 4, "--resume", "swap", "--accumulation", 2))
         self.assertIn("--accumulation 2 (was 1)", result.stderr)
         self.assertIn("finished after step 4", result.stdout)
+
+    def test_a_longer_run_is_said_calmly(self):
+        self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        result = self.succeeds(*self.flags("--steps", 2, "--resume", "swap"))
+        self.assertIn("in 2 steps", result.stderr)
+        self.assertNotIn("warning", result.stderr)
+        self.assertNotIn("other settings", result.stderr)
+
+    def test_another_block_size_is_named_with_the_one_to_give(self):
+        self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        refused = ["--swap-block is 3MiB in the store", "1536KiB here", "give --swap-block 3MiB", "delete the states"]
+        self.refused_and_unchanged(*self.flags("--steps", 2, "--resume", "swap", "--quiet", "--swap-block", "1536KiB"),
+                                   says=refused)
+        self.succeeds(*self.flags("--steps", 2, "--resume", "swap", "--quiet", "--swap-block", "3MiB"))
+
+    def test_a_stop_before_the_earlier_run_is_replaced_leaves_it_whole(self):
+        self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        before = self.stored_hash()
+        started = self.start(*self.flags("--steps", 300))
+        while not self.catches_interrupts(started):
+            self.assertIsNone(started.poll())
+        started.send_signal(signal.SIGINT)
+        said = started.communicate(timeout=30)[1]
+        self.assertEqual(started.returncode, 130, said)
+        self.assertIn("nothing was replaced", said)
+        self.assertNotIn("this step", said)
+        self.assertEqual(self.stored_hash(), before)
+
+    def catches_interrupts(self, process):
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        return int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> (signal.SIGINT - 1) & 1
+
+    def test_the_run_that_is_replaced_is_named_with_what_would_keep_it(self):
+        self.succeeds(*self.flags("--steps", 2, "--quiet"))
+        result = self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        self.assertIn("holds step 2 of an earlier run", result.stderr)
+        self.assertIn("--resume swap", result.stderr)
+
+    def test_an_unreadable_store_is_not_replaced_without_a_warning(self):
+        (self.folder / "other").mkdir()
+        self.succeeds(*self.flags("--steps", 1, "--quiet", "--swap-path", "other"))
+        result = self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        self.assertIn("could not be read", result.stderr)
+        self.assertIn("other/rank-00000", result.stderr)
+        self.write("swap/rank-00000/store.json", "damaged")
+        result = self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        self.assertIn("could not be read", result.stderr)
+        self.assertIn("is damaged", result.stderr)
 
     def test_a_run_that_is_already_there_says_so(self):
         self.succeeds(*self.flags("--steps", 3, "--quiet"))

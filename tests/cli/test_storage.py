@@ -1,10 +1,16 @@
 """Swap paths that are full, read-only, in use or damaged."""
 
 import os
+import re
+import shutil
+import subprocess
 import unittest
 
 from program import ON_NVME, TINY, ProgramTest, mounted
 from test_ranks import MPIRUN, ranks
+
+
+NANO = ["--model", "gpt2-nano", "--sequence-length", 16, "--batch-size", 1, "--data", "data.txt"]
 
 
 class SwapPath(ProgramTest):
@@ -22,6 +28,45 @@ class SwapPath(ProgramTest):
             self.succeeds(*nano, "--stage", 1, "--steps", 1, "--quiet", prefix=ranks(2))
             self.refused(*nano, "--stage", 0, "--steps", 1, "--quiet", status=3, says=["2 ranks need"], prefix=ranks(2))
             self.succeeds(*nano, "--stage", 1, "--steps", 2, "--quiet", "--resume", "swap", prefix=ranks(2))
+
+    def test_advice_for_a_full_disk_fits_that_disk(self):
+        for size, advised in (("2m", True), ("1m", False)):
+            with mounted(["-t", "tmpfs", "-o", f"size={size}", "tmpfs"], self.folder / "swap"):
+                refused = self.run_program("train", *NANO, *ON_NVME)
+                self.assertEqual(refused.returncode, 3, refused.stderr)
+                self.assertNotIn("initialising", refused.stderr)
+                self.assertEqual("--durability none" in refused.stderr, advised, refused.stderr)
+                planned = self.run_program("plan", *NANO, *ON_NVME)
+                self.assertEqual(planned.returncode, 3, planned.stdout)
+                self.assertIn("does not fit: the swap store needs", planned.stdout)
+
+    def test_plan_says_that_it_could_not_look_at_a_path(self):
+        planned = self.succeeds("plan", *TINY[:2], "--offload-optimizer", "nvme", "--swap-path", "/nope")
+        self.assertIn("/nope does not exist here", planned.stderr)
+
+    def test_paths_in_memory_and_parity_on_one_drive_are_warned_of_once(self):
+        with mounted(["-t", "tmpfs", "-o", "size=30m", "tmpfs"], self.folder / "swap"):
+            for name in ("a", "b", "c"):
+                (self.folder / "swap" / name).mkdir()
+            result = self.succeeds("train", *NANO, "--offload-optimizer", "nvme", "--swap-parity", 1, "--steps", 1, "--quiet",
+                                   *(f"--swap-path=swap/{name}" for name in ("a", "b", "c")))
+        self.assertEqual(result.stderr.count("file system in memory"), 3, result.stderr)
+        self.assertEqual(result.stderr.count("lost together"), 1, result.stderr)
+
+    def test_the_summary_names_a_lost_path_and_a_repair_that_works(self):
+        paths = [f"swap/{name}" for name in ("a", "b", "c")]
+        for path in paths:
+            (self.folder / path).mkdir()
+        flags = ["train", *TINY, "--offload-optimizer", "nvme", "--swap-parity", 1, "--quiet",
+                 *(f"--swap-path={path}" for path in paths)]
+        self.succeeds(*flags, "--steps", 1)
+        shutil.rmtree(self.folder / "swap" / "b")
+        report = self.succeeds(*flags, "--steps", 2, "--resume", "swap").stdout
+        command = re.search(r"repair it with +(mkdir -p swap/b) && headrace (inspect --repair .*)", report)
+        self.assertIsNotNone(command, report)
+        subprocess.run(command[1].split(), cwd=self.folder, check=True)
+        self.succeeds(*command[2].split())
+        self.assertNotIn("lost", self.succeeds(*flags, "--steps", 3, "--resume", "swap").stdout)
 
     def test_read_only_mount_is_refused_by_name(self):
         swap = self.folder / "swap"

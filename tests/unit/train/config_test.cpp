@@ -16,6 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using Json = nlohmann::json;
 
 ResolvedOptions resolve(const std::string& json,
@@ -367,6 +368,26 @@ TEST(Config, swap_paths_that_make_no_sense_together_are_refused) {
   EXPECT_THAT(with(R"("swap_path": [])"), HasSubstr("at least one value"));
   EXPECT_THAT(with(R"("swap_path": ["/a", 3])"), HasSubstr("a text"));
   EXPECT_THAT(refusal("", {{"swap_parity", "1"}}), HasSubstr("something on NVMe"));
+}
+
+TEST(Config, rates_of_swap_paths_may_stand_in_one_text_and_errors_show_it_whole) {
+  std::vector<std::pair<std::string, std::string>> flags = {{"offload_optimizer", "nvme"},
+                                                            {"swap_path_rates", "3GB/s,1GB/s"}};
+  EXPECT_EQ(resolve(R"({"headrace": {"swap_path": ["/a", "/b"]}})", flags).engine.swap_path_rates,
+            (std::vector<double>{3e9, 1e9}));
+  EXPECT_THAT(refusal("", {{"swap_path_rates", "3GB/s;1GB/s"}}), HasSubstr("\"3GB/s;1GB/s\""));
+  EXPECT_THAT(refusal("", {{"swap_path_rates", "3GB/s,,1GB/s"}}), HasSubstr("\"3GB/s,,1GB/s\""));
+  EXPECT_THAT(refusal("", {{"swap_path_rates", "3GB/s,0"}}), HasSubstr("above 0"));
+}
+
+TEST(Config, a_refusal_names_the_key_of_the_file_or_the_flag_whichever_gave_the_value) {
+  const auto with = [](const std::string& keys) { return refusal(R"({"headrace": {)" + keys + "}}"); };
+  EXPECT_THAT(with(R"("offload_optimizer": "nvme", "swap_path": "/a", "swap_parity": 1)"),
+              AllOf(HasSubstr("\"headrace.swap_parity\" 1"), Not(HasSubstr("--swap-parity"))));
+  EXPECT_THAT(with(R"("sequence_length": 100000)"), HasSubstr("\"headrace.sequence_length\" 100000"));
+  EXPECT_THAT(with(R"("swap_path": "/a")"), HasSubstr("\"headrace.swap_path\" /a would not be used"));
+  EXPECT_THAT(with(R"("resume": "swap")"), HasSubstr("\"headrace.resume\" swap needs"));
+  EXPECT_THAT(refusal("", {{"sequence_length", "100000"}}), HasSubstr("--sequence-length 100000"));
 }
 
 TEST(Config, a_warm_up_longer_than_the_run_is_noted) {

@@ -1,0 +1,41 @@
+#include "src/train/run_identity.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "headrace/errors.h"
+
+namespace headrace {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string run_of(const std::string& schedule, double clip = 1, int seed = 0) {
+  return fmt::format(R"({{"samples": {{"--seed": {}}}, "result": {{"learning rate": "{}", "--clip": {}}}}})",
+                     seed, schedule, clip);
+}
+
+TEST(RunIdentity, a_run_that_only_goes_on_for_longer_is_not_one_with_other_settings) {
+  const RunDifference longer = compare_runs(run_of("cosine 0.0003 to 3e-05 in 100 steps"),
+                                            run_of("cosine 0.0003 to 3e-05 in 200 steps"), "/swap");
+  EXPECT_TRUE(longer.longer_only);
+  EXPECT_THAT(longer.text, AllOf(HasSubstr("in 200 steps"), HasSubstr("in 100 steps")));
+}
+
+TEST(RunIdentity, whatever_else_changes_is_named) {
+  const std::string stored = run_of("cosine 0.0003 to 3e-05 in 100 steps");
+  for (const std::string& now :
+       {run_of("cosine 0.0004 to 3e-05 in 200 steps"), run_of("linear 0.0003 to 3e-05 in 200 steps"),
+        run_of("constant 0.0003"), run_of("cosine 0.0003 to 3e-05 in 200 steps", 2)}) {
+    const RunDifference other = compare_runs(stored, now, "/swap");
+    EXPECT_FALSE(other.longer_only) << now;
+    EXPECT_THAT(other.text, HasSubstr("other settings than before: learning rate")) << now;
+  }
+  EXPECT_EQ(compare_runs(stored, stored, "/swap").text, "");
+  EXPECT_THROW(compare_runs(stored, run_of("constant 0.0003", 1, 7), "/swap"), UsageError);
+}
+
+}  // namespace
+}  // namespace headrace
