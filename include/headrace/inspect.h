@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,7 +20,13 @@ namespace headrace {
 struct InspectOptions {
   bool verify = false;  // read every committed extent and check its CRC
   bool hash = false;    // compute the state hash (reads, and so checks, the step it is of)
-  bool blocks = false;  // list each block
+  bool blocks = false;  // list each block, and each damaged piece
+};
+
+// While bytes are read; both are asked by the caller's thread, once a block.
+struct InspectControl {
+  std::function<bool()> stop_requested{};
+  std::function<void(Bytes checked, Bytes total)> progress{};
 };
 
 struct InspectedPath {
@@ -66,6 +73,7 @@ struct InspectReport {
   std::optional<std::uint64_t> state_hash;
   std::vector<std::string> notes;
   std::vector<std::string> problems;  // damage, missing ranks, disagreement, a hash that cannot be had
+  bool stopped = false;               // before every byte was read: checked_bytes and problems so far
   bool good() const { return problems.empty(); }
 };
 
@@ -73,12 +81,13 @@ struct InspectReport {
 // rank; of one alone the others are found by what it says of them. Throws UsageError when there is no store,
 // or a path cannot be read; damage is reported in `problems`.
 InspectReport inspect_swap_path(const std::vector<std::string>& paths, const InspectOptions& options,
-                                IoEngine& engine);
+                                IoEngine& engine, const InspectControl& control = {});
 
 // The stores in the swap paths: the folders of each rank, in the order of the ranks.
 std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::string>& paths);
 
-std::string to_text(const InspectReport& report);
+// With the journals' records and the generations where `journal` is true; JSON always has them.
+std::string to_text(const InspectReport& report, bool journal = false);
 std::string to_json(const InspectReport& report);  // one object; the hash is 16 hexadecimal digits
 
 }  // namespace headrace

@@ -103,6 +103,7 @@ struct NvmeSustained {
   bool settled = false;       // the last two sixths differ by less than a tenth
   NvmeSource source = NvmeSource::direct;
   double drop() const { return first > 0 ? 1 - steady / first : 0; }
+  double ceiling() const { return first > steady ? first : steady; }  // GB/s: a rate may also rise
 };
 
 struct NvmeSustainedReport {

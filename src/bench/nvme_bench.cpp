@@ -183,6 +183,9 @@ NvmeReport NvmeTable::report() const {
   for (const std::string& name : too_large_)
     report.notes.push_back(fmt::format("left out: {}, more in flight than the file of {} holds", name,
                                        format_bytes(rig_.smallest_file_bytes())));
+  const auto one_round = [](const NvmeResult& result) { return result.rounds == 1; };
+  if (!report.stopped && std::any_of(report.results.begin(), report.results.end(), one_round))
+    report.notes.push_back(one_round_note(options_.seconds));
   if (no_time > 0 && !report.stopped)
     report.notes.push_back(
         fmt::format("left out: {} of {} cases, for which {:g} s were too short: give more --seconds, or "

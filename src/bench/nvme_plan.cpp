@@ -130,6 +130,11 @@ void SampleSchedule::took(const Sample& sample, double seconds) {
   fixed_[sample.index] = median(seen);
 }
 
+std::string one_round_note(double seconds) {
+  const double more = seconds < 60 ? 60 : std::ceil(enough_nvme_rounds * seconds);
+  return fmt::format("1 round a case, where MAD is -: give --seconds {:g}, or fewer --block/--depth", more);
+}
+
 double median_deviation(const std::vector<double>& values) {
   const double middle = median(values);
   std::vector<double> deviations;

@@ -60,6 +60,9 @@ class SampleSchedule {
   bool took_any_ = true;  // in this round
 };
 
+// What to do where the time was enough for one sample of a case.
+std::string one_round_note(double seconds);
+
 // Median absolute deviation from the median.
 double median_deviation(const std::vector<double>& values);
 

@@ -86,8 +86,8 @@ DoesNotFit disk_too_small(const std::string& folder, const NvmeBenchOptions& opt
                           const FileSpace& space) {
   const std::string what =
       options.file_bytes != 0
-          ? fmt::format("a file of {} (--file-size; at least {})", format_bytes(options.file_bytes),
-                        format_bytes(least))
+          ? fmt::format("a file of {} (--file-size; at least {})", size_text(options.file_bytes),
+                        size_text(least))
           : fmt::format("a file of {}, so that {} blocks of {} are in flight", format_bytes(least),
                         options.depths.back(), size_text(options.blocks.back()));
   return DoesNotFit(fmt::format(
@@ -149,6 +149,11 @@ void NvmeRig::open_paths(Bytes usual_file_bytes) {
   require_different_folders(options_.paths);
   for (const std::string& folder : options_.paths) paths_.push_back(open_path(folder));
   const Bytes least = least_file_bytes(buffer_bytes_, buffers_ - 1);
+  if (options_.file_bytes != 0 && round_up(options_.file_bytes, buffer_bytes_) < least)
+    throw UsageError(fmt::format(
+        "--file-size {} is too small: at least {}, for the blocks in flight. Or give smaller --block or "
+        "--depth.",
+        size_text(options_.file_bytes), size_text(least)));
   for (PathState& path : paths_) {
     const FileSpace space = space_of(path);
     const auto chosen = choose_file_bytes(options_.file_bytes, usual_file_bytes, least, buffer_bytes_, space);
@@ -347,6 +352,13 @@ NvmeReport NvmeRig::report(const TimeBudget& budget) const {
   report.written_bytes = written_bytes_;
   report.seconds = budget.spent();
   report.stopped = stop_requested();
+  const auto in_memory =
+      std::count_if(paths_.begin(), paths_.end(), [](const PathState& path) { return path.in_memory; });
+  if (in_memory > 0 && in_memory < static_cast<std::ptrdiff_t>(paths_.size()))
+    report.notes.emplace_back(
+        "\"all paths\" adds up drives and memory: leave out the paths that are memory to know what the "
+        "drives "
+        "give together");
   for (const PathState& path : paths_) {
     report.paths.push_back(path.facts);
     if (path.in_memory)

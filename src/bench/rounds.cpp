@@ -88,9 +88,10 @@ Rounds measure_rounds(std::span<const BenchCase> cases, double seconds_per_case,
 
 double median(std::vector<double> values) {
   HEADRACE_CHECK(!values.empty(), "the median of nothing");
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  if (values.size() % 2 != 0) return *middle;
+  return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
 
 }  // namespace headrace

@@ -23,11 +23,13 @@ BlockReader::BlockReader(SwapStore& store) : store_(store) {
 }
 
 void BlockReader::run(const std::function<void(std::uint32_t, std::span<const float>)>& visit,
-                      const std::function<void(std::uint32_t, const Error&)>& damaged) {
+                      const std::function<void(std::uint32_t, const Error&)>& damaged,
+                      const std::function<bool()>& go_on) {
   const auto blocks = static_cast<std::uint32_t>(store_.blocks().size());
   std::deque<SwapTicket> ahead;
   std::uint32_t next = 0;
   for (std::uint32_t block = 0; block < blocks; ++block) {
+    if (!go_on()) break;
     for (; next < blocks && next < block + blocks_in_flight; ++next)
       ahead.push_back(store_.read(next, buffer(next)));
     SwapTicket ticket = std::move(ahead.front());
@@ -41,6 +43,12 @@ void BlockReader::run(const std::function<void(std::uint32_t, std::span<const fl
     const HostLease lease = ticket.take();
     visit(block,
           {reinterpret_cast<const float*>(lease.data()), store_.blocks()[block].bytes / sizeof(float)});
+  }
+  for (SwapTicket& ticket : ahead) {  // of a stop: they still write to the memory
+    try {
+      ticket.wait();
+    } catch (const Error&) {
+    }
   }
 }
 

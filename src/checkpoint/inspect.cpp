@@ -8,6 +8,7 @@
 #include "headrace/errors.h"
 #include "headrace/state_hash.h"
 #include "src/checkpoint/block_reader.h"
+#include "src/checkpoint/damage.h"
 #include "src/checkpoint/rank_store.h"
 
 namespace headrace {
@@ -44,8 +45,9 @@ std::string advice_on(const IoError& error) {
 
 class Inspection {
  public:
-  Inspection(const std::vector<std::string>& paths, const InspectOptions& options, IoEngine& engine)
-      : paths_(paths), options_(options), engine_(engine) {
+  Inspection(const std::vector<std::string>& paths, const InspectOptions& options, IoEngine& engine,
+             const InspectControl& control)
+      : paths_(paths), options_(options), engine_(engine), control_(control) {
     report_.path = fmt::format("{}", fmt::join(paths, ", "));
   }
 
@@ -81,11 +83,16 @@ class Inspection {
   }
 
   void name_lost_paths(const InspectedRank& rank) {
+    const auto lost = std::count_if(rank.paths.begin(), rank.paths.end(), [](const InspectedPath& path) {
+      return path.facts.state != SwapPath::State::good;
+    });
+    const bool whole = lost <= static_cast<std::ptrdiff_t>(rank.parity);
     for (const InspectedPath& path : rank.paths)
       if (path.facts.state != SwapPath::State::good)
         report_.problems.push_back(
-            fmt::format("{} is lost: {}. The state is whole by parity; --repair brings the path back.",
-                        path.facts.directory, path.facts.problem));
+            fmt::format("{} is lost: {}{}{}", path.facts.directory, path.facts.problem,
+                        path.facts.problem.ends_with('.') ? "" : ".",
+                        whole ? " The state is whole by parity; --repair brings the path back." : ""));
   }
 
   // Whether the stores here hold the whole state.
@@ -157,21 +164,60 @@ class Inspection {
   }
 
   void read_states(bool complete) {
+    for (const RankStore& store : stores_) total_ += bytes_to_read(store);
     std::vector<BlockSum> sums;
     for (RankStore& store : stores_)
-      if (store.store) guarded([&] { sums.push_back(read_rank(store)); });
+      if (store.store && go_on()) guarded([&] { sums.push_back(read_rank(store)); });
+    const std::vector<std::string> damage = damage_.lines(swap_paths(), options_.blocks);
+    report_.problems.insert(report_.problems.end(), damage.begin(), damage.end());
+    if (report_.stopped) return;
     if (options_.hash && complete && report_.good()) finish_hash(sums);
+  }
+
+  bool go_on() {
+    if (!report_.stopped && control_.stop_requested) report_.stopped = control_.stop_requested();
+    return !report_.stopped;
+  }
+
+  void count(Bytes bytes) {
+    done_ += bytes;
+    if (control_.progress) control_.progress(std::min(done_, total_), total_);
+  }
+
+  static bool has_every_path(const RankStore& rank) {
+    return rank.store && rank.store->lost_directories().empty();
+  }
+  // Parity too is read, which reading a block does not touch. Of lost paths it is told once, not for each
+  // piece.
+  bool checks_pieces(const RankStore& rank) const {
+    return options_.verify && rank.facts.parity > 0 && has_every_path(rank);
+  }
+  Bytes bytes_to_read(const RankStore& rank) const {
+    const bool older = rank.commits.empty() || rank.commits.back().step != *report_.step;
+    const Bytes passes = (checks_pieces(rank) && options_.hash ? 2 : 1) + (older && options_.verify ? 1 : 0);
+    return rank.store ? passes * rank.facts.blocks_bytes : 0;
+  }
+
+  std::vector<std::string> swap_paths() const {
+    std::vector<std::string> paths;
+    for (const RankStore& store : stores_)
+      for (const InspectedPath& path : store.facts.paths)
+        if (const std::string name = swap_path_of(path.facts.directory);
+            std::find(paths.begin(), paths.end(), name) == paths.end())
+          paths.push_back(name);
+    return paths;
   }
 
   // Newest first: going to an older step hides the newer one.
   BlockSum read_rank(RankStore& rank) {
     if (rank.commits.back().step != *report_.step) {
       if (options_.verify) read_step(rank, false, true);
+      if (!go_on()) return {};
       rank.store->position_at(*report_.step);
       return read_step(rank, options_.hash, false);
     }
     const BlockSum sum = read_step(rank, options_.hash, true);
-    if (options_.verify && rank.commits.size() > 1) check_older_step(rank);
+    if (options_.verify && rank.commits.size() > 1 && go_on()) check_older_step(rank);
     return sum;
   }
 
@@ -182,39 +228,55 @@ class Inspection {
       if (store.extents(block).empty())
         throw CorruptData(fmt::format("block \"{}\" of {} was never written", store.blocks()[block].name,
                                       rank.facts.directory));
-    const auto mark = [&](std::uint32_t block, InspectedBlock::State state) {
-      if (listed && block < rank.facts.block_list.size()) rank.facts.block_list[block].state = state;
-    };
+    const bool pieces = checks_pieces(rank);
+    const bool damaged = pieces && check_pieces(rank, listed);
+    if (pieces && (damaged || !hash)) return {};
+    return read_blocks(rank, hash, listed && !pieces);
+  }
+
+  void mark(RankStore& rank, std::uint32_t block, InspectedBlock::State state) {
+    if (block < rank.facts.block_list.size()) rank.facts.block_list[block].state = state;
+  }
+
+  BlockSum read_blocks(RankStore& rank, bool hash, bool listed) {
+    SwapStore& store = *rank.store;
     BlockSum total;
     BlockReader(store).run(
         [&](std::uint32_t block, std::span<const float> values) {
-          rank.facts.checked_bytes += values.size_bytes();
-          mark(block, InspectedBlock::State::good);
+          if (listed) mark(rank, block, InspectedBlock::State::good);
+          if (!checks_pieces(rank)) {  // which has counted them
+            rank.facts.checked_bytes += values.size_bytes();
+            damage_.add_good(store.extents(block));
+          }
+          count(values.size_bytes());
           if (!hash) return;
           const BlockSum sum = hash_block(rank.layout, rank.layout.blocks[block], values);
           total.sum += sum.sum;
           total.numel += sum.numel;
         },
         [&](std::uint32_t block, const Error& error) {
-          mark(block, InspectedBlock::State::damaged);
-          report_.problems.emplace_back(error.what());
-        });
-    if (options_.verify && rank.facts.parity > 0) {
-      for (const std::uint32_t block : blocks_with_damaged_pieces(store))
-        mark(block, InspectedBlock::State::damaged);
-    }
+          if (listed) mark(rank, block, InspectedBlock::State::damaged);
+          damage_.add_block(store.extents(block), error.what());
+          count(store.blocks()[block].bytes);
+        },
+        [&] { return go_on(); });
     return total;
   }
 
-  // Parity too, which reading a block does not touch. Lost paths are told once, not for each piece.
-  std::vector<std::uint32_t> blocks_with_damaged_pieces(SwapStore& store) {
-    std::vector<std::uint32_t> found;
-    for (std::uint32_t block = 0; block < store.blocks().size(); ++block) {
-      std::vector<std::string> damage = store.damage(block);
-      if (!damage.empty()) found.push_back(block);
-      for (std::string& problem : damage) report_.problems.push_back(std::move(problem));
+  // Whether any piece is damaged.
+  bool check_pieces(RankStore& rank, bool listed) {
+    SwapStore& store = *rank.store;
+    bool any = false;
+    for (std::uint32_t block = 0; block < store.blocks().size() && go_on(); ++block) {
+      const std::vector<std::string> found = store.damage(block);
+      damage_.add_pieces(store.extents(block), rank.facts.parity, found);
+      if (found.empty()) rank.facts.checked_bytes += store.blocks()[block].bytes;
+      if (listed)
+        mark(rank, block, found.empty() ? InspectedBlock::State::good : InspectedBlock::State::damaged);
+      count(store.blocks()[block].bytes);
+      any = any || !found.empty();
     }
-    return found;
+    return any;
   }
 
   // Going to a step checks the extents that it does not share with the newest one. An older step that is not
@@ -260,21 +322,24 @@ class Inspection {
   const std::vector<std::string> paths_;
   const InspectOptions options_;
   IoEngine& engine_;
+  const InspectControl& control_;
   InspectReport report_;
+  Damage damage_;
+  Bytes done_ = 0, total_ = 0;  // of what is read
   std::vector<RankStore> stores_;
 };
 
 }  // namespace
 
 InspectReport inspect_swap_path(const std::vector<std::string>& paths, const InspectOptions& options,
-                                IoEngine& engine) {
+                                IoEngine& engine, const InspectControl& control) {
   constexpr int attempts = 5;
   for (int attempt = 1;; ++attempt) {
-    InspectReport report = Inspection(paths, options, engine).run();
+    InspectReport report = Inspection(paths, options, engine, control).run();
     const bool alive = std::any_of(report.ranks.begin(), report.ranks.end(), [](const InspectedRank& rank) {
       return rank.owner.state == SwapOwner::State::alive;
     });
-    if (report.good() || !alive) return report;
+    if (report.good() || report.stopped || !alive) return report;
     if (attempt == attempts) {
       report.notes.emplace_back(
           "the run is alive, and its states move on while they are read: what is called a problem "

@@ -87,7 +87,7 @@ ordered_json rank_json(const InspectedRank& rank) {
 }  // namespace
 
 std::string to_json(const InspectReport& report) {
-  ordered_json object = {{"path", report.path}, {"good", report.good()}};
+  ordered_json object = {{"path", report.path}, {"good", report.good()}, {"stopped", report.stopped}};
   object["step"] = report.step ? ordered_json(*report.step) : ordered_json();
   if (report.step) {
     object["steps_applied"] = report.steps_applied;

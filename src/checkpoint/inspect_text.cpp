@@ -45,8 +45,17 @@ std::string count_text(std::size_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// One line a path: its journals hold the same, unless one was lost or is being written.
+// One line a path.
 std::string paths_text(const InspectedRank& rank) {
+  TextTable table({"path", "state", "extents"}, {false, false, true});
+  for (const InspectedPath& path : rank.paths)
+    table.add({path.facts.directory, std::string(name_of(path.facts.state)),
+               format_bytes(path.facts.extents_bytes)});
+  return table.text(2);
+}
+
+// One line a path: its journals hold the same, unless one was lost or is being written.
+std::string journals_text(const InspectedRank& rank) {
   TextTable table({"path", "state", "extents", "owner", "commits", "sequence", "journal", "torn", "released"},
                   {false, false, true, false, true, true, true, true, false});
   for (const InspectedPath& path : rank.paths) {
@@ -102,7 +111,24 @@ std::string blocks_text(const InspectedRank& rank) {
   return table.text(2);
 }
 
-std::string rank_text(const InspectedRank& rank) {
+std::string sizes_text(const InspectedRank& rank) {
+  return fmt::format("{}, {}; {} on disk, durability {}", count_text(rank.blocks, "block"),
+                     format_bytes(rank.blocks_bytes), format_bytes(rank.extents_bytes),
+                     name_of(rank.durability));
+}
+
+// What the journals say, and how old the blocks are.
+std::string details_text(const InspectedRank& rank) {
+  std::string text = '\n' + journals_text(rank);
+  const auto with_journal = std::find_if(rank.paths.begin(), rank.paths.end(), [](const InspectedPath& path) {
+    return path.journal && path.facts.state == SwapPath::State::good;
+  });
+  if (with_journal != rank.paths.end() && !with_journal->journal->records.empty())
+    text += '\n' + records_text(*with_journal->journal);
+  return text;
+}
+
+std::string rank_text(const InspectedRank& rank, bool journal) {
   std::string text = fmt::format("rank {} of {}: {}\n", rank.rank, rank.world_size, rank.directory);
   const auto line = [&](std::string_view name, const std::string& value) {
     text += fmt::format("  {:<12}{}\n", name, value);
@@ -111,38 +137,31 @@ std::string rank_text(const InspectedRank& rank) {
   if (rank.paths.size() > 1)
     line("paths", fmt::format("{}, of which {} may be lost", rank.paths.size(), rank.parity));
   line("steps", rank.steps.empty() ? "none committed" : fmt::format("{}", fmt::join(rank.steps, ", ")));
-  line("run", fmt::format("stage {}, {}, optimizer states {}", rank.stage, rank.dtype,
-                          rank.optimizer_sharded ? "sharded" : "replicated"));
   line("model",
-       fmt::format("{}, {}, {}", count_text(rank.units, "unit"), count_text(rank.parameters, "parameter"),
-                   count_text(rank.parameter_numel, "element")));
-  line("blocks",
-       fmt::format("{}, {}; {} on disk, durability {}", rank.blocks, format_bytes(rank.blocks_bytes),
-                   format_bytes(rank.extents_bytes), name_of(rank.durability)));
-  if (!rank.generations.empty()) line("generations", generations_text(rank));
-  line("layout", rank.layout_identity);
+       fmt::format("{}, {}, {}; stage {}, {}, optimizer states {}", count_text(rank.units, "unit"),
+                   count_text(rank.parameters, "parameter"), count_text(rank.parameter_numel, "element"),
+                   rank.stage, rank.dtype, rank.optimizer_sharded ? "sharded" : "replicated"));
+  line("sizes", sizes_text(rank));
+  if (journal && !rank.generations.empty()) line("generations", generations_text(rank));
+  if (journal) line("layout", rank.layout_identity);
   if (rank.checked_bytes > 0) line("checked", format_bytes(rank.checked_bytes));
-  text += '\n' + paths_text(rank);
-  const auto with_journal = std::find_if(rank.paths.begin(), rank.paths.end(), [](const InspectedPath& path) {
-    return path.journal && path.facts.state == SwapPath::State::good;
-  });
-  if (with_journal != rank.paths.end() && !with_journal->journal->records.empty())
-    text += '\n' + records_text(*with_journal->journal);
+  text += journal ? details_text(rank) : '\n' + paths_text(rank);
   if (!rank.block_list.empty()) text += '\n' + blocks_text(rank);
   return text + '\n';
 }
 
 }  // namespace
 
-std::string to_text(const InspectReport& report) {
+std::string to_text(const InspectReport& report, bool journal) {
   std::string text = fmt::format("swap path {}\n", report.path);
-  for (const InspectedRank& rank : report.ranks) text += rank_text(rank);
+  for (const InspectedRank& rank : report.ranks) text += rank_text(rank, journal);
   if (report.step)
     text += fmt::format("step {}: {} optimizer steps applied, data position {}, loss scale {}\n",
                         *report.step, report.steps_applied, report.data_position, report.loss_scale);
   if (report.state_hash) text += fmt::format("state hash {:016x}\n", *report.state_hash);
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", note);
   for (const std::string& problem : report.problems) text += fmt::format("problem: {}\n", problem);
+  if (report.stopped) text += "stopped: not every byte was checked\n";
   return text;
 }
 

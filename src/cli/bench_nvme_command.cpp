@@ -204,7 +204,11 @@ std::unique_ptr<IoEngine> engine_of(const NvmeFlags& flags, const NvmeBenchOptio
 template <class Report>
 int finish(const Report& report, bool stopped, bool json) {
   if (!report.results.empty()) fmt::print("{}", json ? to_json(report).dump(2) + '\n' : to_text(report));
-  return stopped ? Interrupt::exit_status : 0;
+  if (!stopped) return 0;
+  if (report.results.empty())
+    fmt::print(stderr,
+               "headrace: stopped before anything was measured; the space in the paths is free again\n");
+  return Interrupt::exit_status;
 }
 
 int run_nvme(const NvmeFlags& flags) {
@@ -236,7 +240,8 @@ void add_flags(CLI::App& command, NvmeFlags& flags) {
   const auto add = [&](const char* flag, Values& values, const char* meaning, const char* type) {
     collect_values(command.add_option(flag, values, meaning))->type_name(type);
   };
-  add("--path", flags.paths, "folder on the drive to measure; repeat it for several drives", "DIR");
+  add("--path,--swap-path", flags.paths, "folder on the drive to measure; repeat it for several drives",
+      "DIR");
   add("--block", flags.blocks, "block sizes, multiples of 4KiB (default 128KiB,1MiB,8MiB)", "SIZE,SIZE,...");
   add("--depth", flags.depths, "blocks in flight on each path (default 1,8,32)", "N,N,...");
   add("--operation", flags.operations, "any of read, write, mixed (default all)", "NAME,...");
@@ -271,11 +276,18 @@ void add_bench_nvme(CLI::App& bench, int& status) {
       "file is written once with noise before anything is timed, and what is read is checked. It has no "
       "name\n"
       "while in use, so its space is free again however the program ends.\n"
-      "Rates are medians over alternating rounds, in GB/s (1e9 bytes), MAD their median deviation. Latency\n"
-      "is from submission until the block is there. CPU s/GB leaves out making and checking the data.\n"
+      "Rates are medians over alternating rounds, in GB/s (1e9 bytes), MAD their median absolute\n"
+      "deviation (- where there was one round; of an even count the median is the mean of the middle two).\n"
+      "Latency is from submission until the block is there. CPU s/GB leaves out making and checking the "
+      "data.\n"
       "source: \"direct\"; \"buffered\" where the file system refuses direct I/O; \"cached\" where the "
       "bytes\n"
       "came from memory, so that the rate is none of the drive's.\n"
+      "--sustained prints a row an interval. \"first\" is the highest median of 3 rows in a row of the "
+      "first\n"
+      "third: the fast cache, not the first row. \"steady\" is the median of the last third. In JSON "
+      "\"value\"\n"
+      "is steady, and \"ceiling\" the larger of both.\n"
       "Ctrl-C prints what is measured so far and ends with status 130.\n"
       "Exit status: 0 done, 1 wrong data or a failed drive, 2 wrong usage, 3 does not fit, 130 stopped.\n\n"
       "Examples: a table in 30 seconds; what two drives still take when their fast caches are full\n"

@@ -35,6 +35,11 @@ Json machine_of(const NvmeReport& report) {
           {"seconds", report.seconds}};
 }
 
+// One round says nothing of how rounds differ.
+std::optional<double> deviation_of(const NvmeResult& result) {
+  return result.rounds > 1 ? std::optional(result.deviation) : std::nullopt;
+}
+
 Json result_of(const NvmeResult& result) {
   return {{"case", result.name},
           {"value", result.value},
@@ -42,7 +47,7 @@ Json result_of(const NvmeResult& result) {
           {"ceiling", json_or_null(result.ceiling)},
           {"ratio", json_or_null(result.ratio())},
           {"rounds", result.rounds},
-          {"mad", result.deviation},
+          {"mad", json_or_null(deviation_of(result))},
           {"path", result.path.empty() ? Json() : Json(result.path)},
           {"operation", name_of(result.operation)},
           {"access", name_of(result.access)},
@@ -61,9 +66,10 @@ Json result_of(const NvmeSustained& result) {
   return {{"case", result.name},
           {"value", result.steady},
           {"unit", "GB/s"},
-          {"ceiling", result.first},
-          {"ratio", result.first > 0 ? Json(result.steady / result.first) : Json()},
+          {"ceiling", result.ceiling()},
+          {"ratio", result.ceiling() > 0 ? Json(result.steady / result.ceiling()) : Json()},
           {"rounds", result.rates.size()},
+          {"first", result.first},
           {"path", result.path.empty() ? Json() : Json(result.path)},
           {"block_bytes", result.block_bytes},
           {"depth", result.depth},
@@ -94,9 +100,14 @@ std::string head_of(const NvmeReport& report) {
                             report.registered_buffers ? " with registered buffers" : "", report.memory_rate);
 }
 
+// What was checked: of writes, what of each sample was read back.
 std::string foot_of(const NvmeReport& report) {
-  std::string text = fmt::format("\n{} written in {:.1f} s; every block that was read had the right data\n",
-                                 format_bytes(report.written_bytes), report.seconds);
+  const bool reads = std::any_of(report.results.begin(), report.results.end(), [](const NvmeResult& result) {
+    return result.operation != NvmeOperation::write;
+  });
+  std::string text = fmt::format(
+      "\n{} written in {:.1f} s; {} had the right data\n", format_bytes(report.written_bytes), report.seconds,
+      reads ? "every block that was read" : "the blocks that were read back of what was written");
   for (const std::string& note : report.notes) text += note + '\n';
   return text;
 }
@@ -113,11 +124,12 @@ std::string intervals_text(const NvmeSustained& result) {
   for (std::size_t i = 0; i < result.rates.size(); ++i)
     text += fmt::format("{:>10.4g}{:>10.3f}  {}\n", static_cast<double>(i + 1) * result.interval_seconds,
                         result.rates[i], bar(result.rates[i], highest));
-  return text +
-         fmt::format("first {:.3f} GB/s, steady {:.3f} GB/s (median of the last third): {} {:.0f}%{}\n",
-                     result.first, result.steady, result.drop() < 0 ? "a rise of" : "a drop of",
-                     std::abs(result.drop()) * 100,
-                     result.settled ? "" : "; the rate had not settled: give --sustained more seconds");
+  return text + fmt::format(
+                    "first {:.3f} GB/s (highest median of 3 rows in a row of the first third), steady "
+                    "{:.3f} GB/s (median of the last third): {} {:.0f}%{}\n",
+                    result.first, result.steady, result.drop() < 0 ? "a rise of" : "a drop of",
+                    std::abs(result.drop()) * 100,
+                    result.settled ? "" : "; the rate had not settled: give --sustained more seconds");
 }
 
 std::string mixed_text(const NvmeReport& report) {
@@ -158,11 +170,11 @@ std::string to_text(const NvmeReport& report) {
   for (const NvmeResult& result : report.results) {
     if (group != nullptr && *group != result.group) text += '\n';
     group = &result.group;
-    text += fmt::format("{:<{}}{:>9.3f}{:>8.3f}{:>8}{:>12}{:>12}{:>10.3f}{:>9}{:>7}  {}\n", result.name,
-                        width, result.value, result.deviation, operations_text(result.operations_per_second),
-                        time_text(result.latency_median), time_text(result.latency_p99),
-                        result.cpu_seconds_per_gb, or_dash(result.ceiling, 3), or_dash(result.ratio(), 2),
-                        name_of(result.source));
+    text += fmt::format("{:<{}}{:>9.3f}{:>8}{:>8}{:>12}{:>12}{:>10.3f}{:>9}{:>7}  {}\n", result.name, width,
+                        result.value, or_dash(deviation_of(result), 3),
+                        operations_text(result.operations_per_second), time_text(result.latency_median),
+                        time_text(result.latency_p99), result.cpu_seconds_per_gb, or_dash(result.ceiling, 3),
+                        or_dash(result.ratio(), 2), name_of(result.source));
   }
   text += foot_of(report);
   if (report.stopped) text += "stopped: medians of the rounds so far\n";

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
+#include "headrace/communicator.h"
 #include "headrace/errors.h"
 #include "src/cli/commands.h"
 
@@ -13,9 +16,21 @@ struct DoctorFlags {
   bool json = false;
 };
 
+void require_different(const std::vector<std::string>& paths) {
+  for (auto path = paths.begin(); path != paths.end(); ++path)
+    for (auto other = paths.begin(); other != path; ++other) {
+      std::error_code error;
+      if (*path == *other || std::filesystem::equivalent(*path, *other, error))
+        throw UsageError(fmt::format("--swap-path {} and --swap-path {} are the same folder. Give each once.",
+                                     *other, *path));
+    }
+}
+
 int run_doctor(const DoctorFlags& flags) {
   for (const std::string& path : flags.swap_paths)
     if (path.empty()) throw UsageError("--swap-path: the value is empty. Give a folder.");
+  require_different(flags.swap_paths);
+  if (launch_info().rank != 0) return 0;  // one report a job: that of the first rank's machine
   const DoctorReport report = examine_machine(flags.swap_paths);
   fmt::print("{}", flags.json ? to_json(report) + '\n' : to_text(report));
   return report.paths_usable ? 0 : 1;
@@ -33,6 +48,7 @@ void add_doctor(CLI::App& program, int& status) {
   command->footer(
       "Each line is ok, a note, or a limit; behind -> stands what to do. Needs no privileges, and writes\n"
       "nothing but a file of a few pages in each swap path, which is gone at once.\n"
+      "Started by mpirun, rank 0 alone reports, of its own machine.\n"
       "Exit status: 0 done, with limits or without; 1 a swap path cannot be used; 2 wrong usage.\n\n"
       "Example: can this machine train from its two drives?\n"
       "  headrace doctor --swap-path /mnt/nvme0 --swap-path /mnt/nvme1");

@@ -8,6 +8,8 @@
 
 #include "headrace/errors.h"
 #include "src/cli/commands.h"
+#include "src/cli/inspect_progress.h"
+#include "src/cli/interrupt.h"
 
 namespace headrace::cli {
 namespace {
@@ -16,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
   std::vector<std::string> paths;
-  bool json = false, repair = false;
+  bool json = false, repair = false, journal = false;
   InspectOptions options;
 };
 
@@ -57,6 +59,7 @@ Json repair_json(const SwapRepair& repair) {
 }
 
 int run_repair(const InspectFlags& flags, IoEngine& io) {
+  const RepairWatch watch(io);
   bool good = true;
   Json stores = Json::array();
   for (const std::vector<std::string>& folders : swap_stores_in(flags.paths)) {
@@ -77,10 +80,20 @@ int run_inspect(const InspectFlags& flags) {
   check_paths(flags);
   const auto io = make_io_engine({});
   if (flags.repair) return run_repair(flags, *io);
-  const InspectReport report = inspect_swap_path(flags.paths, flags.options, *io);
-  std::string text = flags.json ? to_json(report) : to_text(report);
+  const Interrupt interrupt;
+  InspectProgress progress;
+  const InspectControl control{
+      .stop_requested = [&] { return interrupt.requested(); },
+      .progress = [&](Bytes checked, Bytes total) { progress.checked(checked, total); }};
+  const InspectReport report = inspect_swap_path(flags.paths, flags.options, *io, control);
+  progress.erase();
+  std::string text = flags.json ? to_json(report) : to_text(report, flags.journal);
   if (!text.ends_with('\n')) text += '\n';
   fmt::print("{}", text);
+  if (report.stopped) {
+    fmt::print(stderr, "headrace: stopped after {} were checked\n", progress.so_far());
+    return Interrupt::exit_status;
+  }
   return report.good() ? 0 : 1;
 }
 
@@ -97,14 +110,23 @@ void add_inspect(CLI::App& program, int& status) {
   command->add_flag("--verify", flags->options.verify, "read every committed byte and check it");
   command->add_flag("--hash", flags->options.hash, "compute the state hash, as `train` prints it");
   command->add_flag("--blocks", flags->options.blocks,
-                    "list each block: where it lies, generation, checksum");
+                    "list each block: where it lies, generation, checksum; and each damaged piece");
+  command->add_flag("--journal", flags->journal, "show the journals' records and the generations");
   command->add_flag("--repair", flags->repair,
                     "rebuild by parity what is missing or damaged, and check every committed byte");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->footer(
       "Without --repair it opens everything read-only; a running job is not disturbed.\n"
       "--repair takes all swap paths, and a new empty folder in the place of one that is gone.\n"
-      "Exit status: 0 all is well, 1 something is damaged, 2 wrong usage.\n\n"
+      "Exit status: 0 all is well, 1 something is damaged, 2 wrong usage, 130 stopped (Ctrl-C).\n\n"
+      "Words: a unit is what a run gathers at once, most often a layer. A block is a stretch of the\n"
+      "optimizer states, and is read and written whole. With parity it is cut into pieces, one a path, of\n"
+      "which some may be lost. Extents are the places of blocks or pieces in extents.bin, which has room "
+      "for\n"
+      "two steps. The journal says which extents make up a step: a commit record a step, and a release "
+      "where\n"
+      "every rank knew of it; torn is what a crash left unfinished at its end, sequence the number of a\n"
+      "record. A generation counts how often a block was written. JSON always has all of this.\n\n"
       "Example: is what the last run left good, and is it the same state?\n"
       "  headrace inspect /tmp/swap --verify --hash\n"
       "Example: a drive was replaced.\n"

@@ -25,8 +25,9 @@ void add_paths(DoctorReport& report, const doctor::MachineFiles& files, const st
   const std::vector<Mount> mounts = read_mounts(files.root());
   std::vector<doctor::PathFacts> all;
   report.machine["swap_paths"] = nlohmann::ordered_json::array();
-  for (const std::string& path : paths) {
-    const doctor::PathFacts& facts = all.emplace_back(read_path(files, mounts, doctor::probe_path(path)));
+  for (const std::string& path : paths) all.push_back(read_path(files, mounts, doctor::probe_path(path)));
+  find_shared_space(all);
+  for (const doctor::PathFacts& facts : all) {
     report.machine["swap_paths"].push_back(to_json(facts));
     report.paths_usable = report.paths_usable && facts.usable();
     for (Finding& finding : findings_of(facts, several_nodes)) report.findings.push_back(std::move(finding));

@@ -92,6 +92,14 @@ PathFacts read_path(const MachineFiles& files, const std::vector<Mount>& mounts,
   return facts;
 }
 
+void find_shared_space(std::vector<PathFacts>& paths) {
+  for (PathFacts& path : paths)
+    for (const PathFacts& other : paths)
+      if (&other != &path && path.usable() && other.usable() && path.mount && other.mount &&
+          path.mount->device == other.mount->device)
+        path.sharing.push_back(other.probe.path);
+}
+
 nlohmann::ordered_json to_json(const PathFacts& facts) {
   using nlohmann::ordered_json;
   ordered_json drives = ordered_json::array();

@@ -28,7 +28,8 @@ struct PathFacts {
   PathProbe probe;
   std::optional<Mount> mount = {};
   Storage storage = {};
-  bool usable() const;  // a store could be made there
+  std::vector<std::string> sharing = {};  // other paths on the same file system: they share its space
+  bool usable() const;                    // a store could be made there
 };
 PathFacts read_path(const MachineFiles& files, const std::vector<Mount>& mounts, PathProbe probe);
 
@@ -44,6 +45,8 @@ enum class FileSystemKind : std::uint8_t {
 FileSystemKind kind_of(const std::string& file_system_type);
 
 std::vector<Finding> findings_of(const PathFacts& facts, bool several_nodes);
+// Fills `sharing`.
+void find_shared_space(std::vector<PathFacts>& paths);
 // One for each drive that several of the paths share.
 std::vector<Finding> shared_drives(const std::vector<PathFacts>& paths);
 nlohmann::ordered_json to_json(const PathFacts& facts);

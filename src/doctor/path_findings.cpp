@@ -145,7 +145,7 @@ std::string parameters_that_fit(Bytes bytes) {
                          : fmt::format("{:.1f} billion", millions / 1000);
 }
 
-Finding space(const PathProbe& probe) {
+Finding space(const PathProbe& probe, const std::vector<std::string>& sharing) {
   if (probe.total_bytes == 0)
     return {"", "space", "unknown", FindingStatus::note,
             "The file system does not say; a run reserves what it needs at its start, or ends there."};
@@ -153,6 +153,7 @@ Finding space(const PathProbe& probe) {
                   fmt::format("{} free of {}, for the optimizer states of {} parameters",
                               format_bytes(probe.available_bytes), format_bytes(probe.total_bytes),
                               parameters_that_fit(probe.available_bytes))};
+  if (!sharing.empty()) finding.value += fmt::format(", together with {}", fmt::join(sharing, ", "));
   if (probe.free_bytes > probe.available_bytes)
     finding.value +=
         fmt::format("; {} more is reserved", format_bytes(probe.free_bytes - probe.available_bytes));
@@ -168,21 +169,24 @@ Finding space(const PathProbe& probe) {
 }  // namespace
 
 std::vector<Finding> findings_of(const PathFacts& facts, bool several_nodes) {
+  const std::string topic = "swap path " + facts.probe.path;
   std::vector<Finding> findings = {folder(facts)};
-  if (facts.probe.code == 0) findings.push_back(file_system(facts));
+  findings.front().topic = topic;
+  if (!facts.probe.is_folder) return findings;  // where a file lies helps nobody
+  findings.push_back(file_system(facts));
   if (facts.usable()) {
     if (facts.mount) findings.push_back(mount_options(*facts.mount));
     findings.push_back(direct_io(facts.probe.file));
-    findings.push_back(space(facts.probe));
+    findings.push_back(space(facts.probe, facts.sharing));
   }
-  if (facts.probe.code == 0 && facts.storage.drives.empty()) {
+  if (facts.storage.drives.empty()) {
     if (facts.mount && facts.mount->source.starts_with("/dev/"))
       findings.push_back(
           {"", "drive", facts.mount->source, FindingStatus::note,
            "/sys is not visible here (a container without it), so nothing more is known of it."});
   }
   for (Finding& finding : findings_of(facts.storage, several_nodes)) findings.push_back(std::move(finding));
-  for (Finding& finding : findings) finding.topic = "swap path " + facts.probe.path;
+  for (Finding& finding : findings) finding.topic = topic;
   return findings;
 }
 
@@ -198,6 +202,7 @@ std::vector<Finding> shared_drives(const std::vector<PathFacts>& paths) {
     users[key].paths.push_back(path);
   };
   for (const PathFacts& path : paths) {
+    if (!path.probe.is_folder) continue;
     for (const Drive& drive : path.storage.drives) add(drive.name, drive.name, path.probe.path);
     if (path.mount && path.storage.drives.empty())
       add(path.mount->device, fmt::format("{} ({})", path.mount->source, path.mount->type), path.probe.path);

@@ -58,6 +58,16 @@ class Doctor(ProgramTest):
         (self.folder / "other").mkdir()
         _, found = self.findings("--swap-path", "swap", "--swap-path", "other")
         self.assertIn("swap, other", found["swap paths", "shared"]["value"])
+        self.assertIn("together with other", found["swap path swap", "space"]["value"])
+        self.refused("doctor", "--swap-path", "swap", "--swap-path", "./swap", says=["same folder"])
+        self.refused("doctor", "--swap-path", "gone", "--swap-path", "gone", says=["same folder"])
+
+    def test_one_rank_of_a_job_reports(self):
+        for rank, lines in (("0", True), ("1", False)):
+            result = self.run_program("doctor", prefix=["env", f"OMPI_COMM_WORLD_RANK={rank}", "OMPI_COMM_WORLD_SIZE=2",
+                                                        f"OMPI_COMM_WORLD_LOCAL_RANK={rank}", "OMPI_COMM_WORLD_LOCAL_SIZE=2"])
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(bool(result.stdout), lines)
 
     def test_memory_and_read_only_mounts_are_told_apart(self):
         swap = self.folder / "swap"

@@ -22,7 +22,7 @@ class Inspect(ProgramTest):
     def test_json_has_the_documented_keys(self):
         self.succeeds(*RUN, "--steps", 2)
         report = self.report("--verify", "--hash", "--blocks")
-        self.assertEqual(set(report), {"path", "good", "step", "steps_applied", "data_position", "loss_scale",
+        self.assertEqual(set(report), {"path", "good", "stopped", "step", "steps_applied", "data_position", "loss_scale",
                                        "state_hash", "ranks", "notes", "problems"})
         rank, = report["ranks"]
         self.assertEqual(rank["owner"]["state"], "none")
@@ -38,10 +38,14 @@ class Inspect(ProgramTest):
 
     def test_table_shows_journal_and_blocks(self):
         self.succeeds(*RUN, "--steps", 2)
-        text = self.succeeds("inspect", "swap", "--blocks").stdout
+        text = self.succeeds("inspect", "swap", "--blocks", "--journal").stdout
         for word in ("generations", "journal.bin", "sequence", "crc32c", "released", "unchecked"):
             self.assertIn(word, text)
-        self.assertNotIn("crc32c", self.succeeds("inspect", "swap").stdout)
+        daily = self.succeeds("inspect", "swap").stdout
+        for word in ("crc32c", "generations", "journal.bin", "sequence"):
+            self.assertNotIn(word, daily)
+        for word in ("owner", "steps", "model", "sizes", "state"):
+            self.assertIn(word, daily)
 
     def test_running_job_is_inspected_and_not_disturbed(self):
         flags = ["train", *TINY, *ON_NVME, "--schedule", "constant", "--steps", 12]

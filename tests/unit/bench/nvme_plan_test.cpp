@@ -156,6 +156,25 @@ TEST(Sustained, a_fast_cache_that_fills_is_seen_as_a_drop_to_the_steady_rate) {
   EXPECT_TRUE(summary.settled);
 }
 
+TEST(Sustained, an_even_count_has_the_mean_of_its_middle_two) {
+  EXPECT_DOUBLE_EQ(sustained_summary({1, 1, 1, 1, 0.4, 0.8}).steady, 0.6);
+}
+
+TEST(Sustained, a_rate_that_rises_is_its_own_ceiling) {
+  NvmeSustained result;
+  result.first = 1;
+  result.steady = 1.08;
+  EXPECT_EQ(result.ceiling(), 1.08);
+  EXPECT_LT(result.drop(), 0);
+  result.first = 4;
+  EXPECT_EQ(result.ceiling(), 4);
+}
+
+TEST(OneRound, asks_for_more_time_than_there_was) {
+  EXPECT_EQ(one_round_note(5), "1 round a case, where MAD is -: give --seconds 60, or fewer --block/--depth");
+  EXPECT_NE(one_round_note(60).find("--seconds 180,"), std::string::npos);
+}
+
 TEST(Sustained, a_rate_that_still_falls_has_not_settled) {
   std::vector<double> rates;
   for (int i = 0; i < 60; ++i) rates.push_back(6 - 0.09 * i);

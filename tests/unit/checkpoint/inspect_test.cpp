@@ -271,7 +271,8 @@ TEST_F(InspectTest, release_ends_the_journal_and_leaves_one_step) {
   EXPECT_EQ(journal.records.back().kind, SwapJournalRecord::Kind::release);
   EXPECT_TRUE(journal.released());
   EXPECT_EQ(report.ranks[0].steps, (std::vector<std::uint64_t>{4}));
-  EXPECT_THAT(to_text(report), HasSubstr("release"));
+  EXPECT_THAT(to_text(report, true), HasSubstr("release"));
+  EXPECT_THAT(to_text(report), ::testing::Not(HasSubstr("release")));
 }
 
 TEST_F(InspectTest, torn_tail_is_measured_and_costs_only_what_was_never_acknowledged) {
@@ -403,6 +404,78 @@ TEST_F(InspectTest, damaged_piece_marks_its_block_though_parity_makes_up_for_it)
   EXPECT_FALSE(report.good());
   EXPECT_EQ(report.ranks[0].block_list[0].state, InspectedBlock::State::good);
   EXPECT_EQ(report.ranks[0].block_list[1].state, InspectedBlock::State::damaged);
+}
+
+TEST_F(InspectTest, damage_is_one_line_a_path_that_says_parity_covers_it_and_the_details_are_for_blocks) {
+  make_on_paths(3, 1);
+  InspectReport report = inspect_swap_path({folder_.path("a")}, {.blocks = true}, *engine_);
+  const auto blocks = report.ranks[0].block_list;
+  std::size_t flipped = 0;
+  for (const InspectedBlock& block : blocks)
+    for (const SwapStore::Extent& piece : block.extents)
+      if (piece.path.starts_with(folder_.path("b") + "/") && ++flipped <= 2)
+        flip_bit(piece.path, piece.offset);
+  ASSERT_GT(flipped, 2u);
+  report = inspect_swap_path({folder_.path("a")}, {.verify = true, .hash = true}, *engine_);
+  const std::string line = fmt::format(
+      "{0}/b: 2 of {1} pieces damaged; whole by parity: headrace inspect "
+      "{0}/a {0}/b {0}/c --repair",
+      folder_.path(), blocks.size());
+  EXPECT_THAT(report.problems, ::testing::ElementsAre(line));
+  report = inspect_swap_path({folder_.path("a")}, {.verify = true, .blocks = true}, *engine_);
+  EXPECT_THAT(report.problems, ::testing::ElementsAre(line, HasSubstr("CRC32C"), HasSubstr("CRC32C")));
+}
+
+TEST_F(InspectTest, more_damage_than_parity_makes_up_for_is_not_called_whole) {
+  make_on_paths(3, 1);
+  const InspectReport before = inspect_swap_path({folder_.path("a")}, {.blocks = true}, *engine_);
+  for (std::size_t piece = 0; piece < 2; ++piece) {
+    const SwapStore::Extent& extent = before.ranks[0].block_list[0].extents[piece];
+    flip_bit(extent.path, extent.offset);
+  }
+  const InspectReport report = inspect_swap_path({folder_.path("a")}, {.verify = true}, *engine_);
+  EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("1 block cannot be rebuilt by parity")));
+  EXPECT_THAT(report.problems, ::testing::Each(::testing::Not(HasSubstr("--repair"))));
+}
+
+TEST_F(InspectTest, damage_without_parity_is_one_line_that_recommends_no_inspection) {
+  make(1, 1, 100);
+  const InspectReport before = inspect({.blocks = true});
+  for (std::size_t block = 0; block < 3; ++block) {
+    const SwapStore::Extent& extent = before.ranks[0].block_list[block].extents[0];
+    flip_bit(extent.path, extent.offset);
+  }
+  const InspectReport report = inspect({.verify = true});
+  ASSERT_EQ(report.problems.size(), 1u);
+  EXPECT_THAT(report.problems[0], HasSubstr(fmt::format("3 of {} blocks damaged", before.ranks[0].blocks)));
+  EXPECT_THAT(report.problems[0], ::testing::Not(HasSubstr("headrace inspect")));
+}
+
+TEST_F(InspectTest, lost_path_is_told_in_whole_sentences) {
+  make_on_paths(3, 1);
+  std::filesystem::remove_all(folder_.path("c"));
+  const InspectReport report = inspect_swap_path({folder_.path("a")}, {}, *engine_);
+  EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("rank-00000. The state is whole by parity")));
+}
+
+TEST_F(InspectTest, a_stop_ends_the_reading_and_gives_no_hash) {
+  for (const bool parity : {false, true}) {
+    if (parity)
+      make_on_paths(3, 1);
+    else
+      make(1, 1, 100);
+    Bytes checked = 0, total = 0;
+    const InspectControl control{.stop_requested = [&] { return checked > 0; },
+                                 .progress = [&](Bytes done, Bytes all) { checked = done, total = all; }};
+    const InspectReport report = inspect_swap_path({parity ? folder_.path("a") : folder_.path()},
+                                                   {.verify = true, .hash = true}, *engine_, control);
+    EXPECT_TRUE(report.stopped);
+    EXPECT_FALSE(report.state_hash.has_value());
+    EXPECT_GT(checked, 0u);
+    EXPECT_LT(checked, total);
+    EXPECT_THAT(to_text(report), HasSubstr("stopped"));
+    std::filesystem::remove_all(rank_folder(0));
+  }
 }
 
 }  // namespace

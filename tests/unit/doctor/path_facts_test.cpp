@@ -234,6 +234,31 @@ TEST(SwapPaths, on_one_drive_are_warned_of_and_on_two_are_not) {
   EXPECT_EQ(findings[0].status, FindingStatus::limit);
 }
 
+TEST(SwapPath, folders_of_one_file_system_hold_together_what_it_has_free) {
+  FakeMachine machine;
+  with_disk(machine, "nvme0n1", "259:0", "SSD")
+      .with("/proc/self/mountinfo", mount_line("259:0", "/mnt", "ext4", "/dev/nvme0n1"));
+  std::vector<PathFacts> paths;
+  for (const char* path : {"/mnt/d1", "/mnt/d2"}) paths.push_back(facts_on(machine, good_probe(path)));
+  EXPECT_THAT(line(findings_of(paths[0], false), "space").value, ::testing::Not(HasSubstr("together")));
+  find_shared_space(paths);
+  EXPECT_THAT(line(findings_of(paths[0], false), "space").value,
+              HasSubstr("parameters, together with /mnt/d2"));
+  EXPECT_THAT(line(findings_of(paths[1], false), "space").value, HasSubstr("together with /mnt/d1"));
+}
+
+TEST(SwapPath, file_in_the_place_of_a_folder_has_no_lines_about_its_drive) {
+  FakeMachine machine;
+  with_disk(machine, "nvme0n1", "259:0", "SSD")
+      .with("/proc/self/mountinfo", mount_line("259:0", "/mnt", "ext4", "/dev/nvme0n1"));
+  PathProbe probe = good_probe("/mnt/file");
+  probe.is_folder = false;
+  const auto findings = findings_of(facts_on(machine, std::move(probe)), false);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].value, "not a folder");
+  EXPECT_EQ(findings[0].topic, "swap path /mnt/file");
+}
+
 TEST(SwapPath, probe_of_a_real_folder_leaves_nothing_behind) {
   FakeMachine folder;
   const PathProbe probe = probe_path(folder.root());
