@@ -10,8 +10,8 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
+
+#include "aio/aligned_memory.h"
 
 namespace headrace::aio {
 
@@ -25,12 +25,9 @@ std::optional<DirectAlignment> stated_alignment([[maybe_unused]] int fd) {
 }
 
 bool accepts_direct_reads(int fd, DirectAlignment alignment) {
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
   const std::size_t block = std::max(alignment.memory, alignment.offset);
-  const std::unique_ptr<void, Free> memory(std::aligned_alloc(block, block));
-  return memory == nullptr || ::pread(fd, memory.get(), block, 0) >= 0 || errno != EINVAL;
+  const AlignedMemory memory = allocate_aligned(block, block);
+  return ::pread(fd, memory.get(), block, 0) >= 0 || errno != EINVAL;
 }
 
 std::string file_system_name(int fd) {

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
+#include "aio/aligned_memory.h"
 #include "aio/direct_io.h"
 #include "headrace/io_probe.h"
 #include "headrace/owned.h"
@@ -17,15 +16,6 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;  // the largest alignment in use
 constexpr std::size_t file_bytes = 4 * page_bytes;
-
-struct Free {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using Pages = std::unique_ptr<std::byte, Free>;
-
-Pages allocate_pages() {
-  return Pages(static_cast<std::byte*>(std::aligned_alloc(page_bytes, 2 * file_bytes)));
-}
 
 // Without a name where the file system can, else without one from here on.
 Fd make_file(const std::string& folder) {
@@ -76,11 +66,7 @@ DirectIoProbe probe_direct_io(const std::string& folder) {
     probe.create_code = errno;
     return probe;
   }
-  const Pages memory = allocate_pages();
-  if (memory == nullptr) {
-    probe.write_code = ENOMEM;
-    return probe;
-  }
+  const aio::AlignedMemory memory = aio::allocate_aligned(2 * file_bytes, page_bytes);
   if (!write_and_compare(fd, memory.get(), probe)) return probe;  // buffered, as every file takes it
   if (!set_direct(fd)) return probe;
   DirectIoProbe tried = probe;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 namespace headrace::aio {
 
@@ -25,12 +26,16 @@ void EdgeBlock::begin() {
 }
 
 void EdgeBlock::move_block(IoDirection direction) {
-  auto operation = std::make_shared<Operation>(whole_);
-  operation->direction = direction;
-  operation->address = block_.get();
-  operation->transfer = Transfer(block_bytes_, block_bytes_, block_bytes_);
-  operation->owner = shared_from_this();
-  path_.add(std::move(operation));
+  try {
+    auto operation = std::make_shared<Operation>(whole_);
+    operation->direction = direction;
+    operation->address = block_.get();
+    operation->transfer = Transfer(block_bytes_, block_bytes_, block_bytes_);
+    operation->owner = shared_from_this();
+    path_.add(std::move(operation));
+  } catch (const std::bad_alloc&) {
+    end({.code = ENOMEM});
+  }
 }
 
 void EdgeBlock::operation_ended(const Operation& operation) {
@@ -65,8 +70,8 @@ void EdgeBlock::write_ended(const Transfer& transfer) {
   IoResult result{.code = transfer.result().code};
   const Bytes right_bytes = std::max(old_bytes_, skip_ + bytes_);
   if (result.ok() && right_bytes < block_bytes_ && old_bytes_ < block_bytes_)
-    result.code =
-        host_.restore_size(whole_.fd, *whole_.job, whole_.offset + block_bytes_, whole_.offset + right_bytes);
+    result.code = host_.file_ends().overrun(*whole_.job, whole_.fd, whole_.offset + block_bytes_,
+                                            whole_.offset + right_bytes);
   if (result.ok()) result.bytes = bytes_;
   end(result);
 }

@@ -8,6 +8,7 @@
 
 #include "aio/aligned_memory.h"
 #include "aio/block_locks.h"
+#include "aio/file_ends.h"
 #include "aio/io_path.h"
 
 namespace headrace::aio {
@@ -16,9 +17,7 @@ namespace headrace::aio {
 class EdgeHost {
  public:
   virtual BlockLocks& block_locks() = 0;
-  // After a write that made the file end at `block_end`, the end of a whole block: cuts it off at
-  // `right_size`, unless someone has written, or is writing, beyond. Returns an errno value.
-  virtual int restore_size(int fd, const Job& job, std::uint64_t block_end, std::uint64_t right_size) = 0;
+  virtual FileEnds& file_ends() = 0;
 
  protected:
   ~EdgeHost() = default;
@@ -31,7 +30,9 @@ class EdgeBlock final : public OperationOwner, public std::enable_shared_from_th
   EdgeBlock(Operation whole, Bytes block_bytes, Bytes memory_alignment, Bytes skip, Bytes bytes, IoPath& path,
             EdgeHost& host);
 
+  // Throws std::bad_alloc, and nothing has begun.
   void begin();
+  std::size_t part() const { return whole_.part; }
   void operation_ended(const Operation& operation) override;
 
  private:

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include "aio/aligned_memory.h"
 #include "aio/direct_io.h"
 #include "aio/engine_thread.h"
 #include "aio/file_links.h"
@@ -71,12 +71,8 @@ void refuse_pipe(const std::string& path) {
 
 // For file systems without fallocate: zeros take the space for certain, at the price of writing it once.
 int fill_with_zeros(const IoFile& file, Bytes from, Bytes to) {
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
   constexpr Bytes chunk_bytes = 1 << 20;
-  const std::unique_ptr<void, Free> zeros(std::aligned_alloc(4096, chunk_bytes));
-  if (!zeros) return ENOMEM;
+  const aio::AlignedMemory zeros = aio::allocate_aligned(chunk_bytes, 4096);
   std::memset(zeros.get(), 0, chunk_bytes);
   Bytes at = from / file.offset_alignment() * file.offset_alignment();
   if (at < from) return EOPNOTSUPP;  // the last block holds data

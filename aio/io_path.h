@@ -16,6 +16,7 @@ using RegionId = std::uint64_t;
 class IoPath {
  public:
   virtual ~IoPath() = default;
+  // Throws std::bad_alloc, and nothing was added.
   virtual void add(std::shared_ptr<Operation> operation) = 0;
   // Before the first bounced operation. Throws std::bad_alloc.
   virtual void prepare_to_bounce() {}

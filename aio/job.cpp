@@ -32,6 +32,9 @@ IoResult Job::summed_up() const {
 void Job::finish() {
   result_ = summed_up();
   at_end_(*this);
+}
+
+void Job::announce() {
   signal_.store(done, std::memory_order_release);
   signal_.notify_one();
 }

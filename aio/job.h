@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <optional>
 
 #include "headrace/io_engine.h"
 
@@ -18,10 +17,10 @@ namespace headrace::aio {
 class Job {
  public:
   static constexpr std::size_t max_parts = 3;  // head, middle, tail
-  using AtEnd = std::function<void(const Job&)>;
+  using AtEnd = std::function<void(Job&)>;
 
-  // `at_end` is called once, with the result and before the job is finished, on the thread that ends its last
-  // part.
+  // `at_end` is called once, with the result, on the thread that ends the last part. It has to see to
+  // announce(), then or later.
   Job(IoDirection direction, IoFile::Id file, std::uint64_t offset, Bytes bytes, AtEnd at_end);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -32,21 +31,26 @@ class Job {
   void end_part(std::size_t part, IoResult result);
   // A job of zero bytes has no part.
   void end_empty() { finish(); }
+  // By whom `at_end` leaves it to: the job is finished, and with it go the caller's memory and, maybe, the
+  // engine.
+  void announce();
+  void fail(int code) { result_.code = code; }  // before that
 
   bool finished() const { return signal_.load(std::memory_order_acquire) == done; }
   const IoResult& result() const { return result_; }  // when finished, and for `at_end`
   IoDirection direction() const { return direction_; }
   IoFile::Id file() const { return file_; }
   Bytes bytes() const { return bytes_; }
-  std::uint64_t end_offset() const { return offset_ + bytes_; }
+  std::uint64_t offset() const { return offset_; }
 
   // Sleeps until the job is finished or call() asks its waiter for help. One waiter.
   void sleep();
   // False when the job is finished already. Any thread.
   bool call();
 
-  std::uint32_t requests_in_flight = 0;    // under the lock of the path
-  std::optional<std::size_t> write_index;  // in the engine's list of writes, under its lock
+  std::uint32_t requests_in_flight = 0;  // under the lock of the path
+  bool tracked = false;                  // by FileEnds, from before its start
+  bool overran = false;                  // under the lock of FileEnds
 
  private:
   enum Signal : std::uint32_t { pending, done, called };

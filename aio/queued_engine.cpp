@@ -1,12 +1,12 @@
 #include "aio/queued_engine.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <limits>
+#include <new>
 
 #include "aio/transfer_parts.h"
 #include "headrace/errors.h"
@@ -53,9 +53,6 @@ class QueuedEngine::Ticket final : public IoTicket::State {
  public:
   Ticket(std::shared_ptr<Job> job, HostLease buffer, IoPath& path, QueuedEngine& engine)
       : job_(std::move(job)), buffer_(std::move(buffer)), path_(path), engine_(engine) {}
-  Ticket(const Ticket&) = delete;
-  Ticket& operator=(const Ticket&) = delete;
-  ~Ticket() override { (void)wait(); }
 
   IoResult wait() override {
     if (!job_->finished()) {
@@ -112,17 +109,29 @@ IoTicket QueuedEngine::submit(IoDirection direction, const IoFile& file, std::ui
   HEADRACE_CHECK(!in_forked_child(), "an I/O engine used in a forked child, {}", file.path());
   check_transfer(file, offset, buffer, bytes);
   const Path& path = path_of(file);
-  auto job = std::make_shared<Job>(direction, file.id(), offset, bytes,
-                                   [this](const Job& ended) { note_end(ended); });
-  TransferParts parts(job, file, offset, buffer.data(), path.shape.request_bytes, *path.io, *this);
+  auto job =
+      std::make_shared<Job>(direction, file.id(), offset, bytes, [this](Job& ended) { note_end(ended); });
+  auto parts = std::make_shared<TransferParts>(job, file, offset, buffer.data(), path.shape.request_bytes,
+                                               *path.io, static_cast<EdgeHost&>(*this));
   IoTicket ticket(std::make_unique<Ticket>(job, std::move(buffer), *path.io, *this));
-  if (direction == IoDirection::write && file.direct()) note_write(*job);
-  bounced_bytes_ += parts.bounced_bytes();
+  bounced_bytes_ += parts->bounced_bytes();
   if (bytes == 0)
     job->end_empty();
   else
-    parts.start();
+    start(job, file, std::move(parts));
   return ticket;
+}
+
+void QueuedEngine::start(const std::shared_ptr<Job>& job, const IoFile& file,
+                         std::shared_ptr<TransferParts> parts) {
+  if (!file.direct()) return parts->start();
+  job->tracked = true;
+  try {
+    file_ends_.enter(file.id(), [parts] { parts->start(); });
+  } catch (const std::bad_alloc&) {
+    job->tracked = false;
+    parts->fail(ENOMEM);
+  }
 }
 
 const QueuedEngine::Path& QueuedEngine::path_of(const IoFile& file) {
@@ -130,31 +139,61 @@ const QueuedEngine::Path& QueuedEngine::path_of(const IoFile& file) {
     const std::shared_lock lock(paths_mutex_);
     if (const Path* path = find_path(file)) return *path;
   }
-  const std::lock_guard lock(paths_mutex_);
-  if (const Path* path = find_path(file)) return *path;
-  return open_path(file);
+  return open_path_and_register(file);
+}
+
+// The kernel takes its time over a large region, and only who ends a registration has to wait for that: other
+// transfers use the path meanwhile.
+const QueuedEngine::Path& QueuedEngine::open_path_and_register(const IoFile& file) {
+  const std::lock_guard registering(registering_mutex_);
+  const Path* path = nullptr;
+  std::vector<Region> regions;
+  {
+    const std::lock_guard lock(paths_mutex_);
+    path = find_path(file);
+    if (path != nullptr) return *path;
+    const std::size_t before = all_paths().size();
+    path = &open_path(file);
+    if (all_paths().size() > before) regions = regions_;
+  }
+  for (const Region& region : regions) path->io->add_region(region.id, region.memory);
+  return *path;
 }
 
 const QueuedEngine::Path* QueuedEngine::find_path(const IoFile& file) const {
   for (const auto& path : paths_)
-    if (path->device == file.id().device && path->polls == wants_polling(options_, file)) return path.get();
+    if (path->device == file.id().device && path->asked_to_poll == wants_polling(options_, file))
+      return path.get();
   return nullptr;
 }
 
 const QueuedEngine::Path& QueuedEngine::open_path(const IoFile& file) {
   const auto limits = read_device_limits(file.id().device);
-  const bool polls = wants_polling(options_, file);
+  const bool asked = wants_polling(options_, file);
   const IoShape shape = choose_shape(options_, limits);
-  auto io = make_path_or_share(shape, polls && has_poll_queues(file, limits));
-  return *paths_.emplace_back(new Path{file.id().device, polls, shape, std::move(io)});
+  auto io = asked && has_poll_queues(file, limits) ? try_polled_path(shape, file) : nullptr;
+  const bool polls = io != nullptr;
+  if (!polls) io = make_path_or_share(shape);
+  return *paths_.emplace_back(new Path{file.id().device, asked, polls, shape, std::move(io)});
+}
+
+std::shared_ptr<IoPath> QueuedEngine::try_polled_path(const IoShape& shape, const IoFile& file) {
+  std::string refusal = "The file system cannot poll.";
+  try {
+    if (can_poll(file)) return make_path(shape, true);
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
+  warn_once("no polling " + std::to_string(file.id().device),
+            fmt::format("Completions on the device of {} come by interrupt instead of polling. {}",
+                        file.path(), refusal));
+  return nullptr;
 }
 
 // A refused path costs speed, not the run: another's takes its files too.
-std::shared_ptr<IoPath> QueuedEngine::make_path_or_share(const IoShape& shape, bool polled) {
+std::shared_ptr<IoPath> QueuedEngine::make_path_or_share(const IoShape& shape) {
   try {
-    auto made = make_path(shape, polled);
-    for (const Region& region : regions_) made->add_region(region.id, region.memory);
-    return made;
+    return make_path(shape, false);
   } catch (const Error& refusal) {
     const auto other = std::ranges::find(paths_, false, [](const auto& path) { return path->polls; });
     if (other == paths_.end()) throw;
@@ -189,6 +228,7 @@ IoRegistration QueuedEngine::register_memory(std::span<std::byte> memory) {
 
 void QueuedEngine::forget_region(RegionId region) {
   std::vector<std::shared_ptr<IoPath>> paths;
+  const std::lock_guard registering(registering_mutex_);
   {
     const std::lock_guard lock(paths_mutex_);
     std::erase_if(regions_, [&](const Region& known) { return known.id == region; });
@@ -207,33 +247,13 @@ IoCounters QueuedEngine::counters() const {
   return counters;
 }
 
-void QueuedEngine::note_write(Job& job) {
-  const std::lock_guard lock(writes_mutex_);
-  job.write_index = writes_.size();
-  writes_.push_back(&job);
-}
-
-void QueuedEngine::note_end(const Job& job) {
+void QueuedEngine::note_end(Job& job) {
   const bool read = job.direction() == IoDirection::read;
   (read ? read_bytes_ : written_bytes_) += job.result().bytes;
-  if (read) return;
-  const std::lock_guard lock(writes_mutex_);
-  if (!job.write_index) return;
-  writes_.back()->write_index = job.write_index;
-  writes_[*job.write_index] = writes_.back();
-  writes_.pop_back();
-}
-
-// Submitting a write needs the same lock, so none starts between the look and the cut. The cut itself waits,
-// in the kernel, for direct I/O on the file; that ends without our help.
-int QueuedEngine::restore_size(int fd, const Job& job, std::uint64_t block_end, std::uint64_t right_size) {
-  const std::lock_guard lock(writes_mutex_);
-  for (const Job* write : writes_)
-    if (write->file() == job.file() && write->end_offset() > block_end) return 0;  // it will set the size
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) return errno;
-  if (static_cast<std::uint64_t>(status.st_size) != block_end) return 0;
-  return ::ftruncate(fd, static_cast<off_t>(right_size)) == 0 ? 0 : errno;
+  if (job.tracked)
+    file_ends_.leave(job);
+  else
+    job.announce();
 }
 
 bool QueuedEngine::in_forked_child() const {

@@ -21,6 +21,8 @@
 
 namespace headrace::aio {
 
+class TransferParts;
+
 class QueuedEngine : public IoEngine, private EdgeHost {
  public:
   IoTicket submit(IoDirection direction, const IoFile& file, std::uint64_t offset, HostLease buffer,
@@ -34,6 +36,8 @@ class QueuedEngine : public IoEngine, private EdgeHost {
 
   // `polled`: for direct I/O alone, on a device with poll queues.
   virtual std::shared_ptr<IoPath> make_path(const IoShape& shape, bool polled) = 0;
+  // The file's system can poll.
+  virtual bool can_poll(const IoFile& /*file*/) const { return false; }
   const IoEngineOptions& options() const { return options_; }
   const RequestHook& hook() const { return hook_; }
   bool in_forked_child() const;
@@ -43,7 +47,7 @@ class QueuedEngine : public IoEngine, private EdgeHost {
   class Registration;
   struct Path {
     std::uint64_t device;
-    bool polls;  // asked to
+    bool asked_to_poll, polls;
     IoShape shape;
     std::shared_ptr<IoPath> io;
   };
@@ -53,16 +57,18 @@ class QueuedEngine : public IoEngine, private EdgeHost {
   };
 
   const Path& path_of(const IoFile& file);
+  const Path& open_path_and_register(const IoFile& file);
   const Path* find_path(const IoFile& file) const;
   const Path& open_path(const IoFile& file);
-  std::shared_ptr<IoPath> make_path_or_share(const IoShape& shape, bool polled);
+  std::shared_ptr<IoPath> make_path_or_share(const IoShape& shape);
+  std::shared_ptr<IoPath> try_polled_path(const IoShape& shape, const IoFile& file);
   std::vector<std::shared_ptr<IoPath>> all_paths() const;
   void forget_region(RegionId region);
-  void note_write(Job& job);
-  void note_end(const Job& job);
+  void start(const std::shared_ptr<Job>& job, const IoFile& file, std::shared_ptr<TransferParts> parts);
+  void note_end(Job& job);
 
   BlockLocks& block_locks() override { return block_locks_; }
-  int restore_size(int fd, const Job& job, std::uint64_t block_end, std::uint64_t right_size) override;
+  FileEnds& file_ends() override { return file_ends_; }
 
   const IoEngineOptions options_;
   const RequestHook hook_;
@@ -71,9 +77,9 @@ class QueuedEngine : public IoEngine, private EdgeHost {
   std::atomic<std::int64_t> wait_nanoseconds_{0};
 
   BlockLocks block_locks_;
-  std::mutex writes_mutex_;
-  std::vector<Job*> writes_;  // on direct files, not ended
+  FileEnds file_ends_;
 
+  std::mutex registering_mutex_;           // of all regions with a new path; before paths_mutex_
   mutable std::shared_mutex paths_mutex_;  // paths and regions
   std::vector<std::unique_ptr<Path>> paths_;
   std::vector<Region> regions_;

@@ -55,16 +55,22 @@ void RequestQueue::close() {
 }
 
 std::optional<Request> RequestQueue::next_locked(bool may_bounce) {
-  if (reads_in_a_row_ >= max_reads_in_a_row) {
-    reads_in_a_row_ = 0;
-    if (auto write = next_of(writes_, may_bounce)) return write;
-  }
+  if (writes_.empty()) reads_in_a_row_ = 0;
+  if (reads_in_a_row_ >= max_reads_in_a_row)
+    if (auto write = next_write(may_bounce)) return write;
   if (auto read = next_of(reads_, may_bounce)) {
     ++reads_in_a_row_;
     return read;
   }
-  reads_in_a_row_ = 0;
-  return next_of(writes_, may_bounce);
+  return next_write(may_bounce);
+}
+
+// The reads are counted until a write goes, so that one that could not, for want of a bounce buffer, is first
+// when it can.
+std::optional<Request> RequestQueue::next_write(bool may_bounce) {
+  auto write = next_of(writes_, may_bounce);
+  if (write) reads_in_a_row_ = 0;
+  return write;
 }
 
 // An operation with nothing to issue leaves the queue; complete() brings it back if it has to be resumed.

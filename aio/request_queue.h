@@ -70,6 +70,7 @@ class RequestQueue {
 
   using Operations = std::deque<std::shared_ptr<Operation>>;
   std::optional<Request> next_locked(bool may_bounce);
+  std::optional<Request> next_write(bool may_bounce);
   static std::optional<Request> next_of(Operations& operations, bool may_bounce);
   Operations& operations_of(IoDirection direction) {
     return direction == IoDirection::read ? reads_ : writes_;

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "aio/aligned_memory.h"
 #include "aio/engine_thread.h"
 #include "aio/queued_engine.h"
+#include "headrace/errors.h"
+#include "headrace/log.h"
 
 namespace headrace {
 namespace aio {
@@ -19,12 +22,20 @@ constexpr std::uint32_t max_threads = 64;
 
 class ThreadPath final : public IoPath {
  public:
+  // Fewer threads than asked for cost speed only.
   ThreadPath(std::uint32_t threads, const RequestHook& hook) : IoPath(hook) {
+    threads_.reserve(threads);
     try {
       while (threads_.size() < threads) threads_.push_back(start_engine_thread([this] { run(); }));
-    } catch (...) {
-      stop();
-      throw;
+    } catch (const std::system_error& refusal) {
+      if (threads_.empty())
+        throw Error(
+            fmt::format("No thread for I/O could be started ({}): raise the limit of threads "
+                        "(ulimit -u, pids.max).",
+                        refusal.what()));
+      warn_once("fewer I/O threads", fmt::format("{} threads of {} do I/O, more were refused ({}). Raise the "
+                                                 "limit of threads (ulimit -u, pids.max).",
+                                                 threads_.size(), threads, refusal.what()));
     }
   }
   ~ThreadPath() override { stop(); }

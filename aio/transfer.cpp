@@ -36,10 +36,10 @@ std::optional<Piece> Transfer::next() {
 void Transfer::complete(const Piece& piece, std::int64_t result) {
   HEADRACE_CHECK(in_flight_ > 0, "a request completed twice");
   --in_flight_;
-  if (result == -EINTR || result == -ECANCELED) {
+  if (result == -EINTR) {
     returned_.push_back(piece);
-  } else if (result == -EAGAIN) {
-    retry_again(piece);
+  } else if (result == -EAGAIN || result == -ECANCELED) {
+    retry_again(piece, static_cast<int>(-result));
   } else if (result < 0) {
     fail(piece.begin, static_cast<int>(-result));
   } else {
@@ -64,8 +64,8 @@ void Transfer::retry_partial(Piece piece, Bytes available) {
   returned_.push_back(piece);
 }
 
-void Transfer::retry_again(Piece piece) {
-  if (++piece.again > max_again) return fail(piece.begin, EAGAIN);
+void Transfer::retry_again(Piece piece, int code) {
+  if (++piece.again > max_again) return fail(piece.begin, code);
   returned_.push_back(piece);
 }
 

@@ -5,8 +5,8 @@
 //   transfer.done()
 //
 // Rules: a short result is resumed at the last multiple of the file's alignment; EINTR is retried without
-// limit, so is ECANCELED (the kernel's answer when the thread that asked has ended), and EAGAIN `max_again`
-// times; a result of zero bytes, or the same partial block twice, is the end of the file (EIO); any other
+// limit, EAGAIN and ECANCELED (the kernel's answer when the thread that asked has ended) `max_again` times; a
+// result of zero bytes, or the same partial block twice, is the end of the file (EIO); any other
 // errno ends the transfer: nothing more is handed out, what is in flight is waited for.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace headrace::aio {
 // Part of a transfer, counted from its start.
 struct Piece {
   Bytes begin = 0, bytes = 0;
-  std::uint32_t again = 0;    // times the kernel has answered EAGAIN
+  std::uint32_t again = 0;    // times the kernel has answered EAGAIN or ECANCELED
   bool partial = false;       // the last answer was less than one aligned block
   bool unregistered = false;  // its memory's registration has ended on the way
 };
@@ -50,7 +50,7 @@ class Transfer {
  private:
   void resume(const Piece& piece, Bytes progress);
   void retry_partial(Piece piece, Bytes available);
-  void retry_again(Piece piece);
+  void retry_again(Piece piece, int code);
   void fail(Bytes at, int code);
   void end_of_file(Bytes at);
 

@@ -1,6 +1,8 @@
 #include "aio/transfer_parts.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <new>
 
 namespace headrace::aio {
 
@@ -23,9 +25,24 @@ TransferParts::TransferParts(std::shared_ptr<Job> job, const IoFile& file, std::
 }
 
 void TransferParts::start() {
-  if (head_) head_->begin();
-  if (middle_) path_.add(std::move(middle_));
-  if (tail_) tail_->begin();
+  if (head_) start_part(head_->part(), [&] { head_->begin(); });
+  if (middle_) start_part(middle_->part, [&] { path_.add(middle_); });
+  if (tail_) start_part(tail_->part(), [&] { tail_->begin(); });
+}
+
+template <class Start>
+void TransferParts::start_part(std::size_t part, Start start) {
+  try {
+    start();
+  } catch (const std::bad_alloc&) {
+    job_->end_part(part, {.code = ENOMEM});
+  }
+}
+
+void TransferParts::fail(int code) {
+  if (head_) job_->end_part(head_->part(), {.code = code});
+  if (middle_) job_->end_part(middle_->part, {.code = code});
+  if (tail_) job_->end_part(tail_->part(), {.code = code});
 }
 
 Bytes TransferParts::bounced_bytes() const {

@@ -17,10 +17,14 @@ class TransferParts {
   // Requests have at most `request_bytes`. Starts nothing.
   TransferParts(std::shared_ptr<Job> job, const IoFile& file, std::uint64_t offset, std::byte* address,
                 Bytes request_bytes, IoPath& path, EdgeHost& host);
+  // A part that cannot start ends with ENOMEM.
   void start();
+  void fail(int code);  // in place of start()
   Bytes bounced_bytes() const;
 
  private:
+  template <class Start>
+  void start_part(std::size_t part, Start start);
   Operation operation(Bytes begin, Bytes bytes) const;
   std::shared_ptr<EdgeBlock> edge(Bytes begin, Bytes bytes) const;
 

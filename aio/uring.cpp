@@ -2,12 +2,15 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <thread>
 
+#include "aio/aligned_memory.h"
 #include "aio/uring_refusal.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
@@ -95,6 +98,23 @@ void Uring::try_out() {
   io_uring_prep_nop(next_sqe());
   const int result = io_uring_submit_and_wait(&ring_, 1);
   if (result < 0 && result != -EINTR && result != -EAGAIN) throw UringRefused(-result);
+}
+
+// A file system without polling says so before it looks at the request.
+bool Uring::can_poll(int fd, Bytes alignment) {
+  const Bytes bytes = std::max(alignment, Bytes{4096});
+  try {
+    const AlignedMemory memory = allocate_aligned(bytes, bytes);
+    Uring ring({.poll_completions = true});
+    io_uring_prep_read(ring.next_sqe(), fd, memory.get(), static_cast<unsigned>(bytes), 0);
+    io_uring_cqe* answer = nullptr;
+    return io_uring_submit(&ring.ring_) == 1 && io_uring_wait_cqe(&ring.ring_, &answer) == 0 &&
+           answer->res != -EOPNOTSUPP;
+  } catch (const UringRefused&) {
+    return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 io_uring_sqe* Uring::next_sqe() {

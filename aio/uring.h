@@ -29,6 +29,9 @@ class Uring {
 
   // One empty request through the ring: throws UringRefused where a filter lets rings be made, not be used.
   void try_out();
+  // The file, opened for direct I/O, can be read by polling. No ring, or no memory, to try it with: it
+  // cannot.
+  static bool can_poll(int fd, Bytes alignment);
   // There is room for `entries` requests in flight.
   io_uring_sqe* next_sqe();
   // Passes on what next_sqe() gave. What the kernel does not take now, short of memory, stays for the next

@@ -22,6 +22,10 @@ class UringEngine final : public QueuedEngine {
                                                       .poll_submissions = options().poll_submissions},
                                        shape.in_flight_bytes, hook());
   }
+
+  bool can_poll(const IoFile& file) const override {
+    return Uring::can_poll(file.fd(), file.offset_alignment());
+  }
 };
 
 }  // namespace

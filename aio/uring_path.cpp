@@ -22,9 +22,16 @@ std::uint64_t next_id() {
   return ++last;
 }
 
-// Before the kernel pins the pages under the ring's lock.
+Bytes locked_memory_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  return limit.rlim_cur;
+}
+
+// Before the kernel pins the pages under the ring's lock; not where that is going to be refused, most likely.
 void touch_pages([[maybe_unused]] std::span<std::byte> memory) {
 #ifdef MADV_POPULATE_WRITE
+  if (memory.size() > locked_memory_limit()) return;
   constexpr std::uintptr_t page = 4096;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data()) / page * page;
   const auto end = round_up(reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size(), page);
@@ -33,19 +40,22 @@ void touch_pages([[maybe_unused]] std::span<std::byte> memory) {
 #endif
 }
 
+std::string cause_and_remedy(int code) {
+  const Bytes limit = locked_memory_limit();
+  if (code != ENOMEM) return "this memory cannot be locked.";
+  if (limit == RLIM_INFINITY) return "the kernel is short of memory.";
+  return fmt::format(
+      "the limit of locked memory is {}, and every block device in use locks its own. Raise it (ulimit -l, "
+      "or "
+      "LimitMEMLOCK= of the service).",
+      format_bytes(limit));
+}
+
 void warn_of_refused_memory(int code, Bytes bytes) {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_MEMLOCK, &limit);
-  const std::string remedy =
-      code == ENOMEM
-          ? fmt::format(
-                "the limit of locked memory is {}. Raise it (ulimit -l, or LimitMEMLOCK= of the service)",
-                limit.rlim_cur == RLIM_INFINITY ? "not reached" : format_bytes(limit.rlim_cur))
-          : std::string("this memory cannot be locked");
   warn_once("registration refused",
-            fmt::format("io_uring was refused {} of locked memory for its buffers ({}): {}. Until then each "
+            fmt::format("io_uring was refused {} of locked memory for its buffers ({}): {} Until then each "
                         "request looks its pages up, which takes some CPU time.",
-                        format_bytes(bytes), std::strerror(code), remedy));
+                        format_bytes(bytes), std::strerror(code), cause_and_remedy(code)));
 }
 
 }  // namespace
@@ -339,12 +349,13 @@ void UringPath::make_bounces() {
 
 // A file beyond the table's places is named by its descriptor.
 int UringPath::fix_file(const IoFile& file) {
-  if (file.links() == nullptr) return -1;
+  if (file.links() == nullptr || files_refused_) return -1;
   const auto link = file.links()->find_or_make(id_, [&]() -> std::shared_ptr<IoFile::Links::Link> {
     const auto place = take_file_place();
     if (!place) return nullptr;
     auto made = std::make_shared<FileLink>(weak_from_this(), *place);  // gives the place back
-    return ring_.set_file(*place, file.fd()) == 0 ? made : nullptr;
+    files_refused_ = ring_.set_file(*place, file.fd()) != 0;
+    return files_refused_ ? nullptr : made;
   });
   return link ? static_cast<const FileLink&>(*link).place() : -1;
 }
@@ -370,16 +381,19 @@ void UringPath::add_region(RegionId region, std::span<std::byte> memory) {
     const Lock lock(mutex_);
     pieces = memory_.take(memory);
   }
+  int code = 0;
   for (const MemoryTable::Piece& piece : pieces) {
-    touch_pages(piece.memory);
-    const int code = ring_.set_buffer(piece.place, piece.memory);
-    if (code != 0) warn_of_refused_memory(code, memory.size());
+    if (code == 0) {  // after one refusal the others would be refused too
+      touch_pages(piece.memory);
+      code = ring_.set_buffer(piece.place, piece.memory);
+    }
     const Lock lock(mutex_);
     if (code == 0)
       memory_.publish(region, piece);
     else
       memory_.give_back(piece.place);
   }
+  if (code != 0) warn_of_refused_memory(code, memory.size());
 }
 
 void UringPath::remove_region(RegionId region) {

@@ -101,6 +101,7 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   int broken_ = 0;  // an errno value: the ring can no longer be used
   std::deque<Job*> sleepers_;
   std::vector<std::uint32_t> free_files_;
+  std::atomic<bool> files_refused_{false};  // by the kernel: not asked again
   MemoryTable memory_{Uring::buffer_places, Uring::max_buffer_bytes};
   std::atomic<Bytes> registered_bytes_{0};
 

@@ -17,12 +17,10 @@ using namespace literals;
 
 struct SetUpFlag {
   const char* name;
-  unsigned flags;  // with what it cannot be without
+  unsigned flags;
 };
-constexpr SetUpFlag set_up_flags[] = {
-    {"SINGLE_ISSUER", IORING_SETUP_SINGLE_ISSUER},
-    {"DEFER_TASKRUN", IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SINGLE_ISSUER},
-    {"COOP_TASKRUN", IORING_SETUP_COOP_TASKRUN},
+constexpr SetUpFlag optional_flags[] = {
+    // of IoEngineOptions
     {"IOPOLL", IORING_SETUP_IOPOLL},
     {"SQPOLL", IORING_SETUP_SQPOLL},
 };
@@ -34,8 +32,7 @@ struct Operation {
 constexpr Operation used_operations[] = {{"READ", IORING_OP_READ},
                                          {"WRITE", IORING_OP_WRITE},
                                          {"READ_FIXED", IORING_OP_READ_FIXED},
-                                         {"WRITE_FIXED", IORING_OP_WRITE_FIXED},
-                                         {"FSYNC", IORING_OP_FSYNC}};
+                                         {"WRITE_FIXED", IORING_OP_WRITE_FIXED}};
 
 // A ring without liburing's mappings of it: enough for registering, and nothing to undo but the descriptor.
 Fd set_up(unsigned flags) {
@@ -84,7 +81,7 @@ UringProbe probe_uring() {
     probe.refusal = aio::UringRefused(probe.code).what();
     return probe;
   }
-  for (const SetUpFlag& flag : set_up_flags) {
+  for (const SetUpFlag& flag : optional_flags) {
     const Fd with_flag = set_up(flag.flags);
     probe.flags.push_back({flag.name, with_flag ? 0 : errno});
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "headrace/errors.h"
@@ -14,20 +15,11 @@
 namespace headrace {
 namespace swap {
 
-// A run that takes over the folder of an earlier one also takes over the duty to remove it.
-bool made_by_stale_store(const std::string& directory) {
-  try {
-    return holds_description(directory) && read_description(directory).owns_directory;
-  } catch (const Error&) {
-    return false;  // damaged or of another version: it is only reclaimed
-  }
-}
-
 namespace {
 
-StripeShape shape_of(const SwapStoreOptions& options, Bytes alignment) {
+StripeShape shape_of(const SwapStoreOptions& options) {
   return {static_cast<std::uint32_t>(std::max<std::size_t>(options.directories.size(), 1)), options.parity,
-          options.durability, alignment};
+          options.durability, default_extent_alignment};
 }
 
 void check_options(const SwapStoreOptions& options) {
@@ -183,17 +175,22 @@ class CreationGuard {
   std::optional<StoreLock> lock_;
 };
 
+// In the order of their names: of two runs that give the same folders in different order one gets them.
+std::vector<std::unique_ptr<CreationGuard>> guard_folders(const std::vector<std::string>& directories,
+                                                          const std::vector<std::string>& names) {
+  std::vector<std::size_t> order(directories.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
+  std::vector<std::unique_ptr<CreationGuard>> guards(directories.size());
+  for (const std::size_t p : order) guards[p] = std::make_unique<CreationGuard>(directories[p]);
+  return guards;
+}
+
 std::vector<IoFile> create_extents(const SwapStoreOptions& options) {
   std::vector<IoFile> files;
   for (const std::string& directory : options.directories)
-    files.push_back(IoFile::open(join(directory, extents_name), IoFile::Mode::create));
+    files.push_back(open_extents(directory, shape_of(options), IoFile::Mode::create));
   return files;
-}
-
-Bytes alignment_of(const std::vector<IoFile>& files) {
-  Bytes alignment = default_extent_alignment;
-  for (const IoFile& file : files) alignment = std::max<Bytes>(alignment, file.offset_alignment());
-  return alignment;
 }
 
 // One path's files but its description, all space reserved.
@@ -240,15 +237,13 @@ std::unique_ptr<SwapStore> SwapStore::create(const SwapStoreOptions& options, st
   check_options(options);
   const std::vector<Bytes> needed = disk_bytes(blocks, options);
   const std::vector<std::string> names = distinct_directories(options.directories);
-  std::vector<std::unique_ptr<CreationGuard>> guards;
-  for (const std::string& directory : options.directories)
-    guards.push_back(std::make_unique<CreationGuard>(directory));
+  const auto guards = guard_folders(options.directories, names);
   require_space(options, needed);
   for (const auto& guard : guards) guard->reclaim();
 
   std::vector<IoFile> files = create_extents(options);
   Description store{.store_id = random_id(),
-                    .shape = shape_of(options, alignment_of(files)),
+                    .shape = shape_of(options),
                     .layout = options.layout,
                     .blocks = std::move(blocks),
                     .first_paths = {},
@@ -257,16 +252,17 @@ std::unique_ptr<SwapStore> SwapStore::create(const SwapStoreOptions& options, st
   StripeMap map = store.map();
   std::vector<StorePath> paths = make_paths(options, store, map, std::move(files), guards);
   for (std::size_t p = 0; p < paths.size(); ++p) paths[p].lock.emplace(guards[p]->release());
-  auto stripes = std::make_shared<Stripes>(std::move(store.blocks), std::move(map),
-                                           PathGroup(std::move(paths), options.parity, {}), engine,
-                                           options.parity_buffers, options.parity_memory);
+  auto stripes =
+      std::make_shared<Stripes>(std::move(store.blocks), std::move(map), std::move(paths), PathsState{},
+                                engine, options.parity_buffers, options.parity_memory);
   return std::make_unique<VersionedStore>(
       StoreParts{.durability = options.durability, .layout = options.layout, .stripes = std::move(stripes)});
 }
 
 std::vector<Bytes> SwapStore::disk_bytes(const std::vector<SwapBlock>& blocks,
                                          const SwapStoreOptions& options) {
-  const swap::StripeShape shape = swap::shape_of(options, swap::default_extent_alignment);
+  if (!options.directories.empty()) swap::check_options(options);
+  const swap::StripeShape shape = swap::shape_of(options);
   const swap::StripeMap map(blocks, shape, swap::place_blocks(blocks, shape, options.path_rates));
   std::vector<Bytes> bytes;
   for (std::uint32_t path = 0; path < shape.paths; ++path)
@@ -278,7 +274,7 @@ std::vector<Bytes> SwapStore::disk_bytes(const std::vector<SwapBlock>& blocks,
 
 Bytes SwapStore::parity_bytes(const std::vector<SwapBlock>& blocks, const SwapStoreOptions& options) {
   if (options.parity == 0) return 0;
-  const swap::StripeShape shape = swap::shape_of(options, swap::default_extent_alignment);
+  const swap::StripeShape shape = swap::shape_of(options);
   const swap::StripeMap map(blocks, shape, swap::place_blocks(blocks, shape, {}));
   return swap::ParityBuffers::bytes(map.largest_piece_bytes(), options.parity, options.parity_buffers);
 }

@@ -161,6 +161,15 @@ bool holds_description(const std::string& directory) {
   return file_exists(join(directory, description_name));
 }
 
+// A run that takes over the folder of an earlier one also takes over the duty to remove it.
+bool made_by_stale_store(const std::string& directory) {
+  try {
+    return holds_description(directory) && read_description(directory).owns_directory;
+  } catch (const Error&) {
+    return false;  // damaged or of another version: it is only reclaimed
+  }
+}
+
 std::string layout_identity(const std::string& layout) {
   return fmt::format("{:08x} ({} bytes)", crc32c(std::as_bytes(std::span(layout))), layout.size());
 }

@@ -32,6 +32,7 @@ void write_description(const std::string& directory, const Description& descript
 // parsed.
 Description read_description(const std::string& directory);
 bool holds_description(const std::string& directory);
+bool made_by_stale_store(const std::string& directory);  // the folder itself, by create()
 
 std::string layout_identity(const std::string& layout);  // short: CRC32C and length
 // "world_size is 4 in the store, 2 here; ..." for JSON objects, else the identities alone.

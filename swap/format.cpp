@@ -250,6 +250,14 @@ Bytes commit_record_bytes(std::size_t entries, Bytes metadata_bytes) {
   return sizeof(RecordHeader) + body_bytes(entries, metadata_bytes);
 }
 
+std::optional<std::uint64_t> store_of_journal(std::span<const std::byte> file) {
+  JournalHeader header;
+  if (file.size() < sizeof(header)) return {};
+  std::memcpy(&header, file.data(), sizeof(header));
+  if (header.magic != journal_magic || header.crc != header_crc(header)) return {};
+  return header.store_id;
+}
+
 JournalContents decode_journal(std::span<const std::byte> file, const std::string& path,
                                const JournalIdentity& identity) {
   check_journal_header(file, path, identity);

@@ -53,10 +53,12 @@
 // commit's: each is written only after the commit before it is flushed. Otherwise the journal is damaged and
 // must be refused. A release is not flushed, and the next commit is written over it.
 //
-// Reading a store: of the states of all paths the one of the largest epoch counts. Paths that it calls lost
-// are stale, whatever their journals say. Of the others the journal with the largest sequence counts; others
-// may lack its last commit. The commit before it is whole when none of those that have the last one has a
-// release or torn bytes behind it. Up to m paths may be missing, stale or damaged.
+// Reading a store: of the states of all paths the one of the largest epoch counts; of two different ones of
+// that epoch the one that more journals hold, then the one beside the larger sequence. Paths that it calls
+// lost are stale, whatever their journals say. Of the others the journal with the largest sequence counts;
+// others may lack its last commit. A journal two commits behind, or with another record of the same sequence
+// than more of the others, is stale too. The commit before it is whole when none of those that have the last
+// one has a release or torn bytes behind it. Up to m paths may be missing, stale or damaged.
 //
 // [Note: one commit in several journals]
 // A commit waits for the step's writes, flushes extents.bin on every living path, and only then appends its
@@ -69,14 +71,20 @@
 //   That a journal is never consulted which missed such a removal is what the epoch is for. A path is lost
 // when a call on it fails, or its files are gone. Before any record is appended or removed the survivors
 // note, in place and flushed, a new epoch in which it is lost; a kill between two of these notes leaves some
-// survivors with the older epoch, which the newer one still counts among them. A lost path that comes back
+// survivors with the older epoch, which the newer one still counts among them. Every open without some path
+// notes one. A lost path that comes back
 // may hold a commit that was taken back after it was lost, or lack later ones: by the epoch it is not asked.
 // The other way round, records in which the lost path's pieces are missing are all written after the note.
 // With more than m paths lost nothing is noted and nothing more is written: whatever made them vanish, the
 // paths are still one store when they are back.
-//   repair() writes a lost path's pieces and store.json first, flushed, and its journal last, by rename, with
-// the newest commit and an epoch in which the path is not lost: the rename is the moment it belongs to the
-// store again. Before it the path is stale, after it whole.
+//   Two sets of paths that have none in common could each go on without the other. So a store of which half
+// the paths or more are not good is opened for writing only when the state already calls exactly those lost:
+// then the others were told by nobody else since. Of any two sets of more than half, one path is in both, and
+// knows. Paths given up for good are replaced by repair().
+//   repair() writes a lost path's pieces and store.json first, flushed, then its journal, by rename, with the
+// newest commit and the state of the others, in which it is lost. Then all note a new epoch in which it is
+// not: the first note is the moment it belongs to the store again. Before it the path is stale, after it
+// whole.
 #pragma once
 
 #include <bit>
@@ -141,6 +149,8 @@ std::vector<std::byte> encode_release(const CommitRecord& record);
 // The records of a journal from its start to the first one that does not check, or to a release.
 std::vector<SwapJournalRecord> list_records(std::span<const std::byte> file);
 Bytes journal_header_bytes();
+// Empty when it is not the beginning of a journal.
+std::optional<std::uint64_t> store_of_journal(std::span<const std::byte> file);
 Bytes commit_record_bytes(std::size_t entries, Bytes metadata_bytes);
 
 struct JournalContents {

@@ -134,7 +134,14 @@ Fd open_lock_file(const std::string& path) {
 
 SwapOwner read_owner(const std::string& directory) {
   const std::string path = join(directory, lock_name);
-  return file_exists(path) ? parse_owner(text_of(read_file(path))) : SwapOwner{};
+  if (!file_exists(path)) return {};
+  try {
+    return parse_owner(text_of(read_file(path)));
+  } catch (const Error&) {  // a dead drive, for one, of a store that goes on without it
+    SwapOwner owner;
+    owner.state = SwapOwner::State::unknown;
+    return owner;
+  }
 }
 
 void refuse_owner(const std::string& directory, const SwapOwner& owner) {
@@ -173,6 +180,10 @@ StoreLock StoreLock::acquire(const std::string& directory) {
 
 bool StoreLock::owned_by_this_process() const {
   return ::getpid() == owner_;
+}
+
+bool StoreLock::exists() const {
+  return is_file_at(fd_.get(), path_);
 }
 
 StoreLock::~StoreLock() {

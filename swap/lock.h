@@ -26,6 +26,7 @@ class StoreLock {
   const SwapOwner& previous_owner() const { return previous_; }
   // False in a child made by fork: it must leave files and lock alone.
   bool owned_by_this_process() const;
+  bool exists() const;  // at its path, as the same file
   // The lock file goes with the store.
   void remove_file_on_release() { remove_ = true; }
 
@@ -38,6 +39,7 @@ class StoreLock {
   bool remove_ = false;
 };
 
+// An owner of state unknown where the lock cannot be read: acquire() finds out.
 SwapOwner read_owner(const std::string& directory);
 [[noreturn]] void refuse_owner(const std::string& directory, const SwapOwner& owner);
 

@@ -12,8 +12,6 @@
 namespace headrace {
 namespace swap {
 
-bool made_by_stale_store(const std::string& directory);  // create_store.cpp
-
 namespace {
 
 void refuse_other_run(const SwapStoreOptions& options, const Description& store) {
@@ -37,12 +35,18 @@ void refuse_other_run(const SwapStoreOptions& options, const Description& store)
                     where, layout_difference(store.layout, options.layout)));
 }
 
-IoFile open_extents(const std::string& directory, const StripeShape& shape, IoFile::Mode mode) {
-  const std::string path = join(directory, extents_name);
-  IoFile file = IoFile::open(path, mode);
-  if (shape.alignment % file.offset_alignment() != 0)
-    file = IoFile::open(path, mode, false);  // the store was copied to a disk with larger blocks
-  return file;
+// Half the paths may be the half that the run went on without.
+void refuse_an_unsure_half(const Survey& survey) {
+  if (survey.is_sure_to_be_newest()) return;
+  std::vector<std::string> wanted;
+  for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
+    if (survey.paths[p].state != SwapPath::State::good && !survey.stored_state.is_lost(p))
+      wanted.push_back(fmt::format("{} ({})", survey.description.directories[p], survey.paths[p].problem));
+  throw UsageError(fmt::format(
+      "the run may have gone on without the swap paths that are here: bring back {}. If {} gone for good, "
+      "`headrace inspect --repair`, with an empty folder in its place, continues from step {} of the others.",
+      fmt::join(wanted, " and "), wanted.size() == 1 ? "it is" : "they are",
+      survey.history.newest->commit.step));
 }
 
 // Opens what the survey found good. With parity a path that cannot be opened is lost like the others.
@@ -73,10 +77,9 @@ std::vector<StorePath> open_paths(const Survey& survey, IoFile::Mode mode,
 
 std::shared_ptr<Stripes> make_stripes(Survey& survey, std::vector<StorePath> paths, IoEngine& engine,
                                       std::uint32_t parity_buffers, std::span<std::byte> parity_memory) {
-  return std::make_shared<Stripes>(
-      std::move(survey.description.blocks), std::move(survey.map),
-      PathGroup(std::move(paths), survey.description.shape.parity, survey.stored_state), engine,
-      parity_buffers, parity_memory);
+  return std::make_shared<Stripes>(std::move(survey.description.blocks), std::move(survey.map),
+                                   std::move(paths), survey.stored_state, engine, parity_buffers,
+                                   parity_memory);
 }
 
 // The good paths whose journal lacks the newest commit.
@@ -118,6 +121,7 @@ std::unique_ptr<SwapStore> SwapStore::open(const SwapStoreOptions& options, IoEn
         fmt::format("the swap store in {} holds no committed step: its run ended before the first one. "
                     "Start without --resume swap.",
                     fmt::join(options.directories, ", ")));
+  refuse_an_unsure_half(survey);
   const std::vector<std::uint32_t> behind = paths_behind(survey);
   const CommitHistory history = survey.history;
   tell_what_was_found(survey);
@@ -132,7 +136,7 @@ std::unique_ptr<SwapStore> SwapStore::open(const SwapStoreOptions& options, IoEn
 
 std::unique_ptr<SwapStore> SwapStore::open_read_only(const Directories& directories, IoEngine& engine) {
   using namespace swap;
-  Survey survey = survey_store(directories, Access::read);
+  Survey survey = survey_live_store(directories);
   auto stripes = make_stripes(survey, open_paths(survey, IoFile::Mode::read_only, {}), engine, 1, {});
   return std::make_unique<VersionedStore>(StoreParts{.durability = survey.description.shape.durability,
                                                      .layout = std::move(survey.description.layout),
@@ -143,7 +147,7 @@ std::unique_ptr<SwapStore> SwapStore::open_read_only(const Directories& director
 
 SwapDescription SwapStore::describe(const Directories& directories) {
   using namespace swap;
-  Survey survey = survey_store(directories, Access::read);
+  Survey survey = survey_live_store(directories);
   SwapDescription result;
   for (auto* record : {&survey.history.superseded, &survey.history.newest})
     if (*record) result.commits.push_back(std::move((*record)->commit));

@@ -60,8 +60,8 @@ void ParityCode::rebuild(std::span<const Piece> sources, std::span<const Piece> 
     known.insert(known.end(), row, row + data_);
     in.push_back(bytes_at(source.memory));
   }
-  HEADRACE_CHECK(gf_invert_matrix(known.data(), inverse.data(), static_cast<int>(data_)) == 0,
-                 "pieces to rebuild from are not all different");
+  const int failed = gf_invert_matrix(known.data(), inverse.data(), static_cast<int>(data_));
+  HEADRACE_CHECK(failed == 0, "pieces to rebuild from are not all different");
   for (const Piece& piece : lost) {
     const unsigned char* generator = matrix_.data() + std::size_t{piece.index} * data_;
     for (std::uint32_t column = 0; column < data_; ++column) {

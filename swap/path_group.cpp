@@ -50,21 +50,24 @@ void remove_store_files(const std::string& directory) {
 }
 
 PathGroup::PathGroup(std::vector<StorePath> paths, std::uint32_t parity, const PathsState& state)
-    : paths_(std::move(paths)), parity_(parity), state_(state) {}
+    : paths_(std::move(paths)), parity_(parity), state_(state) {
+  for (std::uint32_t path = 0; path < size(); ++path)
+    if (!paths_[path].lost.empty()) lost_ |= std::uint64_t{1} << path;
+}
+
+void PathGroup::lose(std::uint32_t path, std::string why) {
+  paths_[path].lost = std::move(why);
+  lost_.fetch_or(std::uint64_t{1} << path, std::memory_order_release);
+}
 
 std::string PathGroup::extents_path(std::uint32_t path) const {
   return join(paths_[path].directory, extents_name);
 }
 
-std::uint32_t PathGroup::lost_count() const {
-  return static_cast<std::uint32_t>(
-      std::count_if(paths_.begin(), paths_.end(), [](const StorePath& path) { return !path.lost.empty(); }));
-}
-
 std::vector<std::string> PathGroup::lost_directories() const {
   std::vector<std::string> lost;
-  for (const StorePath& path : paths_)
-    if (!path.lost.empty()) lost.push_back(path.directory);
+  for (std::uint32_t path = 0; path < size(); ++path)
+    if (is_lost(path)) lost.push_back(paths_[path].directory);
   return lost;
 }
 
@@ -76,8 +79,8 @@ std::vector<std::string> PathGroup::directories() const {
 
 void PathGroup::throw_too_many_lost() const {
   std::vector<std::string> lost;
-  for (const StorePath& path : paths_)
-    if (!path.lost.empty()) lost.push_back(fmt::format("{} ({})", path.directory, path.lost));
+  for (std::uint32_t path = 0; path < size(); ++path)
+    if (is_lost(path)) lost.push_back(fmt::format("{} ({})", paths_[path].directory, paths_[path].lost));
   throw IoError(fmt::format("{} of {} swap paths are lost, and parity makes up for {}: {}. Bring them back "
                             "and resume from the last commit. The use",
                             lost.size(), paths_.size(), parity_, fmt::join(lost, ", ")),
@@ -86,11 +89,12 @@ void PathGroup::throw_too_many_lost() const {
 
 bool PathGroup::survives(std::uint32_t path, int code, std::string_view what) {
   if (parity_ == 0 || !is_path_failure(code)) return false;
-  StorePath& failed = paths_[path];
-  if (failed.lost.empty()) {
-    failed.lost = fmt::format("{}: {}", what, std::strerror(code));
+  const std::lock_guard lock(losing_);
+  if (!is_lost(path)) {
+    const StorePath& failed = paths_[path];
+    lose(path, fmt::format("{}: {}", what, std::strerror(code)));
+    if (!too_many_lost()) note_lost_paths();
     if (!too_many_lost()) {
-      note_lost_paths();
       const std::uint32_t left = parity_ - std::min(parity_, lost_count());
       log_warning(fmt::format(
           "the swap path {} is lost ({}). The run goes on by parity, and {} more path{} may be lost. After "
@@ -118,7 +122,7 @@ void PathGroup::note_lost_paths() {
           paths_[path].journal->give_up();
           continue;
         }
-        paths_[path].lost = error.what();
+        lose(path, error.what());
         log_warning(fmt::format("the swap path {} is lost ({})", paths_[path].directory, error.what()));
         noted = false;
       }
@@ -127,9 +131,7 @@ void PathGroup::note_lost_paths() {
 }
 
 void PathGroup::settle(const CommitHistory& history, const std::vector<std::uint32_t>& behind) {
-  bool news = false;
-  for (std::uint32_t path = 0; path < size(); ++path) news = news || (is_lost(path) && !state_.is_lost(path));
-  if (news) note_lost_paths();
+  if (lost_count() > 0) note_lost_paths();
   on_each_path("writing its journal", [&](StorePath& path) {
     if (path.journal->paths_state() != state_) path.journal->write_paths_state(state_);
   });
@@ -173,6 +175,7 @@ void PathGroup::check_present() {
     const std::string extents = join(path.directory, extents_name);
     if (!is_file_at(path.extents->fd(), extents)) throw IoError("check", extents, 0, 0, ENOENT);
     if (!path.journal->exists()) throw IoError("check", join(path.directory, journal_name), 0, 0, ENOENT);
+    if (!path.lock->exists()) throw IoError("check", join(path.directory, lock_name), 0, 0, ENOENT);
   });
 }
 
@@ -187,7 +190,7 @@ void PathGroup::append_commit(const CommitRecord& record, const CommitHistory& h
       reached = static_cast<std::uint32_t>(&path - paths_.data()) + 1;
       path.journal->append_commit(record, history);
     });
-  } catch (const IoError&) {
+  } catch (...) {
     take_back(reached, history);
     throw;
   }
@@ -201,6 +204,9 @@ void PathGroup::take_back(std::uint32_t count, const CommitHistory& history) {
       paths_[path].journal->take_back(history);
     } catch (const IoError& error) {
       if (!survives(path, error.code(), "writing its journal")) log_warning(error.what());
+    } catch (const std::exception& error) {
+      paths_[path].journal->give_up();
+      log_warning(error.what());
     }
   }
 }

@@ -1,10 +1,16 @@
 // The paths of an open store: their files, journals and locks, which of them are lost, and what is done on
 // all that are left. With parity a failing path is lost, noted on the others and told once; without, or with
 // more lost than parity makes up for, the failure is an IoError.
+//
+// Threads: any may ask what is lost, and in a store without journals any may report a failure (survives); the
+// rest is the owner thread's.
 #pragma once
 
+#include <atomic>
+#include <bit>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,8 +44,8 @@ class PathGroup {
   const std::string& directory(std::uint32_t path) const { return paths_[path].directory; }
   const IoFile& extents(std::uint32_t path) const { return *paths_[path].extents; }
   std::string extents_path(std::uint32_t path) const;
-  bool is_lost(std::uint32_t path) const { return !paths_[path].lost.empty(); }
-  std::uint32_t lost_count() const;
+  bool is_lost(std::uint32_t path) const { return (lost_.load(std::memory_order_acquire) >> path & 1) != 0; }
+  std::uint32_t lost_count() const { return static_cast<std::uint32_t>(std::popcount(lost_.load())); }
   std::vector<std::string> lost_directories() const;
   std::vector<std::string> directories() const;
 
@@ -67,11 +73,14 @@ class PathGroup {
   using Action = std::function<void(StorePath&)>;
   void on_each_path(std::string_view what, const Action& action);
   void take_back(std::uint32_t count, const CommitHistory& history);
+  void lose(std::uint32_t path, std::string why);
   void note_lost_paths();
 
   std::vector<StorePath> paths_;
   const std::uint32_t parity_;
   PathsState state_;
+  std::recursive_mutex losing_;          // noting a loss may meet another
+  std::atomic<std::uint64_t> lost_ = 0;  // bit p: paths_[p].lost is set, and stays as it is
 };
 
 void remove_store_files(const std::string& directory);  // all but the lock

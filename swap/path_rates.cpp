@@ -33,11 +33,12 @@ class Probe {
         path_(join(directory, fmt::format(".headrace-probe-{}", ::getpid()))) {
     file_.emplace(IoFile::open(path_, IoFile::Mode::create));
     remove_file(path_);  // it is gone with its last descriptor, however this process ends
-    file_->preallocate(probe_bytes);
   }
 
-  // The first pass writes extents never written, which is slower, and sets how far the others go.
+  // 0 where the page cache would be measured. The first pass writes extents never written, which is slower,
+  // and sets how far the others go.
   double rate() {
+    if (!file_->direct()) return 0;
     const Bytes first = pass(IoDirection::write, probe_bytes).bytes;
     const Pass written = pass(IoDirection::write, first), read = pass(IoDirection::read, first);
     const double seconds = written.seconds + read.seconds;

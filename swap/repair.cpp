@@ -14,6 +14,8 @@ namespace headrace {
 namespace swap {
 namespace {
 
+constexpr std::uint32_t most_bad_places = 16;  // that cannot be written on a path that is otherwise good
+
 class Repair {
  public:
   Repair(LockedStore store, IoEngine& engine)
@@ -30,6 +32,7 @@ class Repair {
   SwapRepair run() {
     for (std::uint32_t p = 0; p < paths_.size(); ++p) open_good_path(p);
     note_lost_paths();
+    for (std::uint32_t p = 0; p < paths_.size(); ++p) append_newest_commit(p);
     for (std::uint32_t p = 0; p < paths_.size(); ++p)
       if (survey_.paths[p].state != SwapPath::State::good) guarded(p, [&] { prepare_lost_path(p); });
     bool older_is_whole = false;
@@ -37,7 +40,7 @@ class Repair {
     if (!older_is_whole) survey_.history.superseded.reset();
     check_commit(*survey_.history.newest, &report_.problems);
     for (std::uint32_t p = 0; p < paths_.size(); ++p)
-      if (paths_[p].written) paths_[p].extents->sync_data();
+      if (paths_[p].written) guarded(p, [&] { paths_[p].extents->sync_data(); });
     if (report_.problems.empty() || newest_is_whole_) rejoin_paths();
     for (std::uint32_t p = 0; p < paths_.size(); ++p) {
       paths_[p].done.directory = survey_.paths[p].directory;
@@ -48,9 +51,10 @@ class Repair {
 
  private:
   struct Path {
-    std::optional<IoFile> extents;   // absent: cannot be repaired
+    std::optional<IoFile> extents;   // absent: there is nothing to read or to write
     std::optional<Journal> journal;  // of a good path
     bool made_folder = false, written = false;
+    std::uint32_t failures = 0;  // of writing to it: it is still read, and does not become whole
     SwapRepairedPath done;
   };
   struct Piece {
@@ -58,26 +62,30 @@ class Repair {
     IoTicket ticket;
   };
 
-  // What keeps one path from being repaired is no reason not to repair the others.
+  // What keeps one path from being repaired is no reason not to repair the others, or not to read it.
   template <class Action>
   void guarded(std::uint32_t path, const Action& action) {
     try {
       action();
     } catch (const Error& error) {
       report_.problems.emplace_back(error.what());
-      paths_[path].extents.reset();
+      ++paths_[path].failures;
     }
   }
 
   void open_good_path(std::uint32_t p) {
     const SurveyedPath& found = survey_.paths[p];
     if (found.state != SwapPath::State::good) return;
-    paths_[p].extents.emplace(IoFile::open(join(found.directory, extents_name), IoFile::Mode::read_write));
-    Journal journal = Journal::open(found.directory, survey_.description.journal_identity(p), *found.journal);
-    const auto& newest = found.journal->history.newest;
+    paths_[p].extents.emplace(open_extents(found.directory, shape_, IoFile::Mode::read_write));
+    paths_[p].journal.emplace(
+        Journal::open(found.directory, survey_.description.journal_identity(p), *found.journal));
+  }
+
+  void append_newest_commit(std::uint32_t p) {
+    if (!paths_[p].journal) return;
+    const auto& newest = survey_.paths[p].journal->history.newest;
     if (!newest || newest->sequence != survey_.history.newest->sequence)
-      journal.append_commit(*survey_.history.newest, {std::nullopt, survey_.history.superseded});
-    paths_[p].journal.emplace(std::move(journal));
+      paths_[p].journal->append_commit(*survey_.history.newest, {std::nullopt, survey_.history.superseded});
   }
 
   void write_state() {
@@ -87,14 +95,32 @@ class Repair {
 
   // As long as they are being written to, they are none of the store's.
   void note_lost_paths() {
-    if (survey_.state.lost != state_.lost) state_ = {state_.epoch + 1, survey_.state.lost};
+    if (survey_.lost_count() > 0) state_ = {state_.epoch + 1, survey_.state.lost};
     write_state();
+  }
+
+  // A description that cannot be read may be another run's, of another version of the program.
+  bool may_be_of_another_store(const std::string& directory) const {
+    if (!holds_description(directory)) return false;
+    try {
+      return read_description(directory).store_id != survey_.description.store_id;
+    } catch (const Error&) {
+    }
+    try {
+      return store_of_journal(read_file(join(directory, journal_name))) != survey_.description.store_id;
+    } catch (const Error&) {
+      return true;
+    }
   }
 
   // A folder with an extents.bin of the right size, what is in it kept.
   void prepare_lost_path(std::uint32_t p) {
     const SurveyedPath& found = survey_.paths[p];
     if (found.state == SwapPath::State::foreign) throw UsageError(found.problem + ".");
+    if (may_be_of_another_store(found.directory))
+      throw UsageError(fmt::format(
+          "{}, and {} may be another run's. When nothing in it is wanted, empty it and repair again.",
+          found.problem, found.directory));
     const bool folder_is_there = folder_exists(found.directory);
     const int code = folder_is_there ? 0 : make_folder(found.directory);
     if (code != 0)
@@ -103,8 +129,9 @@ class Repair {
     Path& path = paths_[p];
     locks_[p].emplace(StoreLock::acquire(found.directory));
     path.made_folder = !folder_is_there;
-    const std::string name = join(found.directory, extents_name);
-    IoFile file = IoFile::open(name, file_exists(name) ? IoFile::Mode::read_write : IoFile::Mode::create);
+    IoFile file = open_extents(
+        found.directory, shape_,
+        file_exists(join(found.directory, extents_name)) ? IoFile::Mode::read_write : IoFile::Mode::create);
     if (const Bytes bytes = survey_.map.file_bytes(p); bytes > 0) file.preallocate(bytes);
     path.extents.emplace(std::move(file));
     path.written = true;
@@ -178,7 +205,9 @@ class Repair {
   void write_piece(const CommitRecord& record, std::uint32_t block, std::uint32_t piece) {
     const ExtentEntry& entry = record.table[survey_.map.entry(block, piece)];
     Path& path = paths_[entry.path];
-    if (!path.extents) return;
+    const std::uint32_t bearable =
+        survey_.paths[entry.path].state == SwapPath::State::good ? most_bad_places : 1;
+    if (!path.extents || path.failures >= bearable) return;
     const Bytes bytes = survey_.map.piece_bytes(block);
     guarded(entry.path, [&] {
       IoTicket ticket = engine_.submit(IoDirection::write, *path.extents, entry.offset,
@@ -192,13 +221,14 @@ class Repair {
     });
   }
 
-  // One after the other: the journal of each says that it is part of the store again, and the others are not
-  // yet.
+  // One after the other: the state that all note then says that it is part of the store again, and those
+  // after it are not yet.
   void rejoin_paths() {
     Description& store = survey_.description;
     bool renamed = false;
     for (std::uint32_t p = 0; p < paths_.size(); ++p) {
-      if (survey_.paths[p].state == SwapPath::State::good || !paths_[p].extents) continue;
+      if (survey_.paths[p].state == SwapPath::State::good || !paths_[p].extents || paths_[p].failures > 0)
+        continue;
       const std::string& directory = survey_.paths[p].directory;
       guarded(p, [&] {
         if (store.directories[p] != absolute(directory)) {
@@ -209,10 +239,11 @@ class Repair {
         store.path = p;
         store.owns_directory = paths_[p].made_folder || survey_.paths[p].owns_directory;
         write_description(directory, store);
-        const PathsState joined{state_.epoch + 1, state_.lost & ~(std::uint64_t{1} << p)};
-        Journal::replace(directory, store.journal_identity(p), joined, survey_.history);
+        Journal::replace(directory, store.journal_identity(p), state_, survey_.history);
         sync_folder(parent_of(directory));
-        state_ = joined;
+        paths_[p].journal.emplace(Journal::open(directory, store.journal_identity(p),
+                                                Journal::read(directory, store.journal_identity(p))));
+        state_ = {state_.epoch + 1, state_.lost & ~(std::uint64_t{1} << p)};
         write_state();
         paths_[p].done.rejoined = true;
       });
@@ -220,7 +251,7 @@ class Repair {
     for (std::uint32_t p = 0; renamed && p < paths_.size(); ++p) {
       if (!paths_[p].journal) continue;
       store.path = p;
-      store.owns_directory = survey_.paths[p].owns_directory;
+      store.owns_directory = paths_[p].made_folder || survey_.paths[p].owns_directory;
       guarded(p, [&] { write_description(survey_.paths[p].directory, store); });
     }
   }

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "headrace/errors.h"
+#include "swap/files.h"
 
 namespace headrace::swap {
 
@@ -48,25 +49,41 @@ ParityBuffers::Slot& ParityBuffers::Slot::operator=(Slot&& other) noexcept {
 }
 
 void ParityBuffers::Slot::reset() noexcept {
-  if (memory_ != nullptr) owner_->free_.push_back(memory_);  // never more than it had: no allocation
+  if (memory_ != nullptr) {
+    const std::lock_guard lock(owner_->mutex_);
+    owner_->free_.push_back(memory_);  // never more than it had: no allocation
+  }
   owner_ = nullptr;
   memory_ = nullptr;
 }
 
 ParityBuffers::Slot ParityBuffers::try_acquire() {
+  const std::lock_guard lock(mutex_);
   if (free_.empty()) return {};
   std::byte* memory = free_.back();
   free_.pop_back();
   return {this, memory};
 }
 
-Stripes::Stripes(std::vector<SwapBlock> blocks_of_store, StripeMap map_of_blocks, PathGroup paths,
-                 IoEngine& io, std::uint32_t parity_buffers, std::span<std::byte> parity_memory)
-    : blocks(std::move(blocks_of_store)), map(std::move(map_of_blocks)), group(std::move(paths)), engine(io) {
+Stripes::Stripes(std::vector<SwapBlock> blocks_of_store, StripeMap map_of_blocks,
+                 std::vector<StorePath> paths, const PathsState& state, IoEngine& io,
+                 std::uint32_t parity_buffers, std::span<std::byte> parity_memory)
+    : blocks(std::move(blocks_of_store)),
+      map(std::move(map_of_blocks)),
+      group(std::move(paths), map.shape().parity, state),
+      engine(io) {
   const StripeShape& shape = map.shape();
   if (shape.parity == 0) return;
   code.emplace(shape.data_pieces(), shape.parity);
   buffers.emplace(map.largest_piece_bytes(), shape.parity, parity_buffers, parity_memory);
+}
+
+IoFile open_extents(const std::string& directory, const StripeShape& shape, IoFile::Mode mode) {
+  const std::string path = join(directory, extents_name);
+  IoFile file = IoFile::open(path, mode);
+  if (shape.alignment % file.offset_alignment() != 0)
+    file = IoFile::open(path, mode, false);  // the store was copied to a disk with larger blocks
+  return file;
 }
 
 std::byte* Stripes::piece_memory(std::uint32_t block, std::uint32_t piece, std::byte* data,

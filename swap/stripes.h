@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,7 +33,8 @@ class AlignedMemory {
   Bytes bytes_ = 0;
 };
 
-// A fixed number of equal buffers for parity pieces, and one more for rebuilding. One thread.
+// A fixed number of equal buffers for parity pieces, and one more for rebuilding, of which one at a time
+// makes use. Any thread.
 class ParityBuffers {
  public:
   // `memory` may be empty: it is allocated then.
@@ -56,13 +58,19 @@ class ParityBuffers {
     std::byte* memory_ = nullptr;
   };
   Slot try_acquire();  // empty when none is free
+  // The lock is held for as long as the memory is used.
+  std::unique_lock<std::mutex> lock_rebuild_memory() { return std::unique_lock(rebuilding_); }
   std::byte* rebuild_memory() const { return rebuild_; }
 
  private:
   AlignedMemory own_;
-  std::vector<std::byte*> free_;
+  std::mutex mutex_, rebuilding_;
+  std::vector<std::byte*> free_;  // under mutex_
   std::byte* rebuild_ = nullptr;
 };
+
+// The path's extents.bin; without direct I/O where its disk asks for more than the store's alignment.
+IoFile open_extents(const std::string& directory, const StripeShape& shape, IoFile::Mode mode);
 
 struct Stripes {
   std::vector<SwapBlock> blocks;
@@ -72,8 +80,9 @@ struct Stripes {
   PathGroup group;
   IoEngine& engine;
 
-  Stripes(std::vector<SwapBlock> blocks_of_store, StripeMap map_of_blocks, PathGroup paths, IoEngine& io,
-          std::uint32_t parity_buffers, std::span<std::byte> parity_memory);
+  Stripes(std::vector<SwapBlock> blocks_of_store, StripeMap map_of_blocks, std::vector<StorePath> paths,
+          const PathsState& state, IoEngine& io, std::uint32_t parity_buffers,
+          std::span<std::byte> parity_memory);
   // Bytes of a piece, in the block's buffer or behind each other in the parity memory.
   std::byte* piece_memory(std::uint32_t block, std::uint32_t piece, std::byte* data, std::byte* parity) const;
   // Reads all pieces of a version behind each other, of those paths that are not lost. By piece: empty when

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -63,10 +64,6 @@ const Description& common_store(const std::vector<Folder>& folders) {
   return *best->description;
 }
 
-std::string name_of_path(const Description& store, std::uint32_t path) {
-  return store.directories[path];
-}
-
 void check_count(const std::vector<Folder>& folders, const Description& store) {
   if (folders.size() == store.shape.paths) return;
   throw UsageError(fmt::format("the swap store in {} has {} path{}, {}, and {} given here. Give all of them.",
@@ -101,7 +98,7 @@ std::vector<SurveyedPath> assign_paths(std::vector<Folder>& folders, const Descr
     paths[p].problem =
         folder.description
             ? fmt::format("{} belongs to another swap store than the other paths; {} is wanted in its place",
-                          folder.directory, name_of_path(store, p))
+                          folder.directory, store.directories[p])
             : folder.problem;
     errors[p] = folder.error;
   }
@@ -152,11 +149,28 @@ void read_files(SurveyedPath& path, std::uint32_t number, const Survey& survey) 
   path.journal = std::move(contents);
 }
 
-// The state with the largest epoch; paths that it calls lost are stale.
+// What speaks for a state: its epoch; where a kill left two of one epoch, how many journals hold it, for the
+// one that the store went on with was noted on all of them; then the newest commit beside it.
+std::array<std::uint64_t, 3> weight_of(const PathsState& state, const std::vector<SurveyedPath>& paths) {
+  std::uint64_t holders = 0, sequence = 0;
+  for (const SurveyedPath& path : paths) {
+    if (!path.journal || path.journal->state != state) continue;
+    ++holders;
+    if (const auto& newest = path.journal->history.newest) sequence = std::max(sequence, newest->sequence);
+  }
+  return {state.epoch, holders, sequence};
+}
+
+// The state that counts; paths that it calls lost are stale.
 void find_stale_paths(Survey& survey) {
-  for (const SurveyedPath& path : survey.paths)
-    if (path.journal && path.journal->state.epoch > survey.stored_state.epoch)
+  std::array<std::uint64_t, 3> most{};
+  for (const SurveyedPath& path : survey.paths) {
+    if (!path.journal) continue;
+    if (const auto weight = weight_of(path.journal->state, survey.paths); weight > most) {
+      most = weight;
       survey.stored_state = path.journal->state;
+    }
+  }
   for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
     if (SurveyedPath& path = survey.paths[p]; path.state == State::good && survey.stored_state.is_lost(p))
       mark(path, State::stale,
@@ -178,6 +192,30 @@ void find_old_journals(Survey& survey) {
                        join(path.directory, journal_name), newest - sequence_of(path)));
 }
 
+// Two commits of one number: that of fewer journals was taken back, or is of a copy that went on by itself.
+void find_other_histories(Survey& survey) {
+  const auto newest_of = [](const SurveyedPath& path) -> const CommitRecord* {
+    return path.journal && path.journal->history.newest ? &*path.journal->history.newest : nullptr;
+  };
+  const auto holders_of = [&](const CommitRecord& record) {
+    return std::count_if(survey.paths.begin(), survey.paths.end(), [&](const SurveyedPath& path) {
+      return newest_of(path) != nullptr && *newest_of(path) == record;
+    });
+  };
+  const CommitRecord* leader = nullptr;
+  for (const SurveyedPath& path : survey.paths)
+    if (const CommitRecord* record = newest_of(path))
+      if (leader == nullptr || record->sequence > leader->sequence ||
+          (record->sequence == leader->sequence && holders_of(*record) > holders_of(*leader)))
+        leader = record;
+  for (SurveyedPath& path : survey.paths)
+    if (const CommitRecord* record = newest_of(path);
+        record != nullptr && record->sequence == leader->sequence && !(*record == *leader))
+      mark(path, State::stale,
+           fmt::format("{} holds another commit of the same number as the other paths",
+                       join(path.directory, journal_name)));
+}
+
 [[noreturn]] void throw_not_enough(const Survey& survey, const std::vector<std::exception_ptr>& errors) {
   std::vector<std::string> problems;
   for (std::uint32_t p = 0; p < survey.paths.size(); ++p) {
@@ -189,7 +227,8 @@ void find_old_journals(Survey& survey) {
       survey.paths.begin(), survey.paths.end(),
       [](const SurveyedPath& path) { return path.state == State::good || path.state == State::missing; });
   const std::string text = fmt::format(
-      "the swap store cannot be opened without {} of its {} paths, its parity makes up for {}: {}",
+      "the swap store cannot be opened without {} of its {} paths, its parity makes up for {}: {}. "
+      "Bring them back, or start without --resume swap",
       problems.size(), survey.paths.size(), survey.description.shape.parity, fmt::join(problems, "; "));
   if (all_missing) throw UsageError(text);
   throw CorruptData(text);
@@ -200,6 +239,10 @@ void find_old_journals(Survey& survey) {
 std::uint32_t Survey::lost_count() const {
   return static_cast<std::uint32_t>(std::count_if(
       paths.begin(), paths.end(), [](const SurveyedPath& path) { return path.state != State::good; }));
+}
+
+bool Survey::is_sure_to_be_newest() const {
+  return 2 * lost_count() < paths.size() || state.lost == stored_state.lost;
 }
 
 CommitHistory agreed_history(const std::vector<const JournalContents*>& journals) {
@@ -243,21 +286,36 @@ Survey survey_store(const std::vector<std::string>& directories, Access access) 
   }
   find_stale_paths(survey);
   find_old_journals(survey);
+  find_other_histories(survey);
   if (survey.lost_count() > survey.description.shape.parity) throw_not_enough(survey, errors);
 
   std::vector<const JournalContents*> journals;
   for (const SurveyedPath& path : survey.paths)
     if (path.journal) journals.push_back(&*path.journal);
   survey.history = agreed_history(journals);
-  for (const JournalContents* journal : journals)
-    survey.torn_bytes = std::max(survey.torn_bytes, journal->torn_bytes);
   survey.state = survey.stored_state;
   for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
     if (survey.paths[p].state != State::good) survey.state.lost |= std::uint64_t{1} << p;
   return survey;
 }
 
+Survey survey_live_store(const std::vector<std::string>& directories) {
+  for (int tries = 3; tries > 1; --tries) {
+    try {
+      return survey_store(directories, Access::read);
+    } catch (const Error&) {
+      const bool alive =
+          std::any_of(directories.begin(), directories.end(), [](const std::string& directory) {
+            return read_owner(directory).state == SwapOwner::State::alive;
+          });
+      if (!alive) throw;
+    }
+  }
+  return survey_store(directories, Access::read);
+}
+
 LockedStore lock_store(const std::vector<std::string>& directories) {
+  SwapStore::require_free(directories);  // what a live owner changes meanwhile looks like damage
   const Survey before = survey_store(directories, Access::write);
   std::vector<std::optional<StoreLock>> locks(before.paths.size());
   const auto lock_good = [&](const Survey& survey) {

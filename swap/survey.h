@@ -29,15 +29,18 @@ struct Survey {
   PathsState state;                 // the paths that are not good are lost in it; the epoch is the stored one
   PathsState stored_state;
   CommitHistory history;
-  Bytes torn_bytes = 0;  // of the journal that the history is from
 
   std::uint32_t lost_count() const;
+  // Whether no other set of paths can have gone on without these ([Note: one commit in several journals]).
+  bool is_sure_to_be_newest() const;
 };
 
 enum class Access : std::uint8_t { read, write };
 // With parity a path that cannot be written is damaged for who wants to. Throws when there is no store, or
 // more paths than parity makes up for are not good: the error of the one path, or one that names them all.
 Survey survey_store(const std::vector<std::string>& directories, Access access);
+// For reading, beside a live owner: what it replaces at that moment is looked at again.
+Survey survey_live_store(const std::vector<std::string>& directories);
 
 // The survey of a store that nobody else changes any more: its good paths are locked, by number. UsageError
 // when a live process owns one. No lock is left where there is no store.

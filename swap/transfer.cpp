@@ -95,12 +95,14 @@ void Transfer::damage(std::uint32_t piece, const std::string& why) {
 }
 
 void Transfer::complete() {
-  if (complete_) return;
-  complete_ = true;
+  if (has_ended()) return;
+  const std::lock_guard lock(completing_);
+  if (has_ended()) return;
   for (Piece& piece : in_flight_) complete_piece(piece);
   in_flight_.clear();
   if (direction_ == IoDirection::read && code_ == 0) rebuild();
   parity_.reset();
+  complete_.store(true, std::memory_order_release);
 }
 
 void Transfer::complete_piece(Piece& piece) {
@@ -111,7 +113,7 @@ void Transfer::complete_piece(Piece& piece) {
   if (result.ok()) return;
   const bool survives = stripes_->group.survives(entries_[piece.index].path, result.code, "writing");
   if (!survives) fail(piece.index, result.code);
-  too_many_lost_ = !survives && stripes_->group.too_many_lost();
+  too_many_lost_ = too_many_lost_ || (!survives && stripes_->group.too_many_lost());
 }
 
 // A read that fails where the drive answers elsewhere is a bad place, not a lost path.
@@ -153,11 +155,13 @@ void Transfer::rebuild() {
   const StripeShape& shape = stripes_->map.shape();
   const std::uint32_t data_pieces = shape.data_pieces();
   std::vector<ParityCode::Piece> lost, sources;
+  std::unique_lock<std::mutex> shared;
   for (std::uint32_t piece = 0; piece < data_pieces; ++piece)
     if (good_[piece] == nullptr) lost.push_back({piece, memory_of(piece)});
   if (lost.empty()) return;
   if (has_parity()) {
     // Parity that this transfer read lies in its own buffer; what is missing still goes beside it.
+    if (!parity_) shared = stripes_->buffers->lock_rebuild_memory();
     std::byte* memory = parity_ ? parity_.memory() : stripes_->buffers->rebuild_memory();
     auto good = static_cast<std::uint32_t>(
         std::count_if(good_.begin(), good_.end(), [](const std::byte* piece) { return piece != nullptr; }));
@@ -184,7 +188,6 @@ void Transfer::rebuild() {
     if (crc != entries_[piece.index].crc32c)
       corruption_ = fmt::format("what parity gives has CRC32C {:08x}, {:08x} was written", crc,
                                 entries_[piece.index].crc32c);
-    rebuilt_.push_back(piece.index);
   }
   for (const std::string& problem : problems_)
     warn_once(problem, fmt::format("swap block \"{}\" (generation {}) is damaged in {}. It was rebuilt by "
@@ -193,7 +196,8 @@ void Transfer::rebuild() {
 }
 
 bool Transfer::is_complete() {
-  return complete_ ||
+  const std::lock_guard lock(completing_);
+  return has_ended() ||
          std::all_of(in_flight_.begin(), in_flight_.end(), [](Piece& piece) { return piece.ticket.done(); });
 }
 

@@ -1,9 +1,12 @@
 // One read or write of a block, all its pieces, shared by the ticket that the caller holds and the store that
-// waits for it at commit. The store's owner thread alone.
+// waits for it at commit. The store's owner thread starts it; several threads may complete it at the same
+// time, and each returns when it is complete.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,11 +27,10 @@ class Transfer {
   // Idempotent; does not throw.
   void complete();
   bool is_complete();
+  bool has_ended() const { return complete_.load(std::memory_order_acquire); }  // complete() has returned
   void check();      // complete(), then throws IoError or CorruptData if it failed
   HostLease take();  // complete(), then the buffer, whatever the outcome
   std::uint64_t offset() const { return entries_.front().offset; }
-  // Pieces that a read found missing or damaged.
-  const std::vector<std::uint32_t>& rebuilt() const { return rebuilt_; }
 
  private:
   struct Piece {
@@ -57,8 +59,8 @@ class Transfer {
   std::vector<Piece> in_flight_;
   std::vector<std::byte*> good_;       // by piece: where it was read to and found right
   std::vector<std::string> problems_;  // of pieces that are missing or damaged
-  std::vector<std::uint32_t> rebuilt_;
-  bool complete_ = false;
+  std::mutex completing_;
+  std::atomic<bool> complete_ = false;
   int code_ = 0;
   std::uint32_t failed_piece_ = 0;
   std::string corruption_;

@@ -74,7 +74,12 @@ std::shared_ptr<Transfer> VersionedStore::start(IoDirection direction, BlockInde
   const bool holds_parity = static_cast<bool>(parity);
   auto transfer =
       std::make_shared<Transfer>(stripes_, direction, block, entries, std::move(buffer), std::move(parity));
-  if (holds_parity) with_parity_.push_back(transfer);
+  if (!holds_parity) return transfer;
+  std::erase_if(with_parity_, [](const std::weak_ptr<Transfer>& held) {
+    const std::shared_ptr<Transfer> transfer_of = held.lock();
+    return transfer_of == nullptr || transfer_of->has_ended();
+  });
+  with_parity_.push_back(transfer);
   return transfer;
 }
 
@@ -158,6 +163,7 @@ void VersionedStore::commit(const SwapCommit& commit) {
   HEADRACE_CHECK(!history.newest || commit.step > history.newest->commit.step,
                  "step {} is committed after step {}", commit.step, history.newest->commit.step);
   finish_writes_of_step();
+  stripes_->group.check_usable();
   CommitRecord record{history.newest ? history.newest->sequence + 1 : 1, commit, working_};
   if (keeps_steps()) {
     // After a failed flush the kernel forgets which pages were lost, so flushing again would prove nothing.
@@ -254,8 +260,10 @@ std::vector<std::string> VersionedStore::damage(BlockIndex block) {
   if (step_writes_[block]) step_writes_[block]->complete();
   const AlignedMemory memory(stripes_->map.piece_bytes(block) * entries.size());
   std::vector<std::string> found;
-  for (const std::string& wrong : stripes_->read_pieces(block, entries, memory.memory().data()))
-    if (!wrong.empty())
+  const std::vector<std::string> wrong_pieces = stripes_->read_pieces(block, entries, memory.memory().data());
+  for (std::size_t piece = 0; piece < entries.size(); ++piece)
+    if (const std::string& wrong = wrong_pieces[piece];
+        !wrong.empty() && !stripes_->group.is_lost(entries[piece].path))
       found.push_back(fmt::format("swap block \"{}\" (generation {}) is damaged in {}", description.name,
                                   entries.front().generation, wrong));
   return found;

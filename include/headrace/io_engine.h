@@ -41,8 +41,8 @@ class IoFile {
   };
   Id id() const { return id_; }
   Bytes size_bytes() const;
-  // Reserves the space, or throws IoError (ENOSPC) and keeps none. Without fallocate in the file system,
-  // writes zeros.
+  // Reserves the space, or throws IoError (ENOSPC) and keeps none beyond the old end; holes before it that
+  // were filled stay so. Without fallocate in the file system, writes zeros.
   void preallocate(Bytes bytes);
   void sync_data();  // fdatasync; throws IoError
 
@@ -118,8 +118,10 @@ class IoEngine {
   virtual std::string_view name() const = 0;  // "io_uring", "threads"
   // Transfers `bytes` between `offset` of the file and the start of the lease's memory, of any alignment. On
   // a direct file the unaligned ends, or everything where the address is not aligned when the offset is, go
-  // through copies. Transfers of one engine may share a block of a file: none loses another's bytes. A buffer
-  // too small, or an offset beyond any file, is a std::logic_error.
+  // through copies. Transfers of one engine that are in flight together may share a block of a file: none
+  // loses another's bytes. Of the blocks where they share bytes, and one writes, nothing is promised until
+  // they have ended and been written again. A buffer too small, or an offset beyond any file, is a
+  // std::logic_error.
   virtual IoTicket submit(IoDirection direction, const IoFile& file, std::uint64_t offset, HostLease buffer,
                           Bytes bytes) = 0;
   virtual IoCounters counters() const = 0;

@@ -19,7 +19,7 @@ struct IoTrial {
 struct UringProbe {
   int code = 0;                     // errno value that refused a plain ring; the rest is then empty
   std::string refusal;              // the cause and the remedy in words
-  std::vector<IoTrial> flags;       // of set-up: "SINGLE_ISSUER", ...
+  std::vector<IoTrial> flags;       // of set-up, that the engine's options ask for: "IOPOLL", "SQPOLL"
   std::vector<IoTrial> operations;  // that the engine uses: "READ", ... (ENOSYS: not known to the kernel)
   int known_operations = 0;         // of the kernel
   IoTrial files, buffers;           // registering a file, and `buffer_bytes` of memory

@@ -69,7 +69,7 @@ struct SwapRepair {
 };
 
 // Bytes per second of each folder's file system for block I/O, half reads, half writes: a short direct probe
-// (at most half a second and 64 MiB a folder, deleted at once). 0 where it cannot be measured.
+// (at most half a second and 64 MiB a folder, deleted at once). 0 where it cannot be, or is not direct.
 std::vector<double> measure_path_rates(const std::vector<std::string>& directories, IoEngine& engine);
 
 }  // namespace headrace

@@ -6,13 +6,13 @@
 // Durability::none a block has one extent, updated in place, and there is no journal.
 //
 // Paths: without parity a block lies on one path, chosen in proportion to path_rates. With parity m it is cut
-// into paths - m data pieces and m parity pieces, one on each path: up to m paths may be lost while it is
-// open, or be missing when it is opened; one warning names each, and repair() brings them back. A path that
-// reports a full disk is not lost: that is an error, and the last commit stays whole.
-//
-// Threads: one owner thread. read and write do not block (they may wait for a queue slot of the engine, or
-// for a parity buffer); commit does. Files in each folder: `extents.bin` (preallocated), `journal.bin`,
-// `store.json` (what is inside), `lock`. swap/format.h describes them.
+// into paths - m data pieces and m parity pieces, one a path: up to m paths may be lost while it is open, or
+// missing when it is opened (half of them or more only when they are known to be lost); one warning names
+// each, and repair() brings them back. A full disk is no lost path but an error; the last commit stays whole.
+// Threads: one owner thread; with Durability::none any thread may read and write, one at a time, and wait for
+// its tickets meanwhile. read and write do not block (but for a queue slot of the engine or a parity buffer);
+// commit does. Files in each folder: `extents.bin` (preallocated), `journal.bin`, `store.json` (what is
+// inside), `lock`. swap/format.h describes them.
 #pragma once
 
 #include <cstdint>
@@ -127,7 +127,7 @@ class SwapStore {
     std::uint32_t crc32c = 0;
   };
   virtual std::vector<Extent> extents(BlockIndex block) const = 0;
-  // What of the block's current version is missing or damaged, every piece read (parity too); empty: nothing.
+  // What of the block's current version is missing or damaged, lost paths aside; every piece is read.
   virtual std::vector<std::string> damage(BlockIndex block) = 0;
   // Paths that the store goes on without.
   virtual Directories lost_directories() const = 0;

@@ -4,9 +4,10 @@
 //
 // One run: a file of known words (written once before, for a first write is slower and a read of what was
 // never written does no I/O; not by the same run, for a disk reads more slowly just after it) is read or
-// rewritten whole, block by block, `depth` blocks in flight. The data is checked outside of the time taken:
-// what was written is read again, of what was read the blocks that are still in the buffers are looked at.
-// The cost of a CRC32C of the same bytes is measured apart.
+// rewritten whole, block by block, `depth` blocks in flight. Each block begins with its number and the file's
+// generation, set and looked at within the time taken (one word); the other words of the data are checked
+// outside of it: what was written is read again, of what was read the blocks that are still in the buffers
+// are looked at. The cost of a CRC32C of the same bytes is measured apart.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -96,7 +97,8 @@ class Run {
       }
   }
   void check_all(std::uint64_t generation) {
-    move(IoDirection::read, 0, file_bytes_, [&](std::uint32_t buffer) { check(buffer, generation); });
+    move(IoDirection::read, 0, file_bytes_, generation,
+         [&](std::uint32_t buffer) { check(buffer, generation); });
   }
   void check_buffers(std::uint64_t generation) {
     for (std::uint32_t i = 0; i < depth_; ++i) check(i, generation);
@@ -105,22 +107,29 @@ class Run {
   std::optional<std::uint64_t> generation_in_file() {
     const Bytes round = block_bytes_ * depth_;
     try {
-      move(IoDirection::read, 0, round, [](std::uint32_t) {});
       std::uint64_t word = 0;
+      const IoResult first = engine_
+                                 .submit(IoDirection::read, file_, 0,
+                                         HostLease::borrowed({block(0), block_bytes_}), block_bytes_)
+                                 .wait();
       std::memcpy(&word, block(0), sizeof(word));
-      check_buffers(word >> 48);
-      move(IoDirection::read, file_bytes_ - round, file_bytes_, [](std::uint32_t) {});
-      check_buffers(word >> 48);
-      return word >> 48;
+      const std::uint64_t generation = word >> 48;
+      if (!first.ok() || generation == 0) return std::nullopt;  // reserved, and never written
+      move(IoDirection::read, 0, round, generation, [](std::uint32_t) {});
+      check_buffers(generation);
+      move(IoDirection::read, file_bytes_ - round, file_bytes_, generation, [](std::uint32_t) {});
+      check_buffers(generation);
+      return generation;
     } catch (const Error&) {
       return std::nullopt;
     }
   }
   void forget_buffers() { std::memset(memory_.get(), 0, bytes_); }
 
-  Cost move(IoDirection direction, std::uint32_t passes = 1) {
+  Cost move(IoDirection direction, std::uint64_t generation, std::uint32_t passes = 1) {
     const Meter meter;
-    for (std::uint32_t i = 0; i < passes; ++i) move(direction, 0, file_bytes_, [](std::uint32_t) {});
+    for (std::uint32_t i = 0; i < passes; ++i)
+      move(direction, 0, file_bytes_, generation, [](std::uint32_t) {});
     return meter.read();
   }
   Cost checksum() {
@@ -139,10 +148,22 @@ class Run {
   static std::uint64_t word_of(std::uint64_t generation, std::uint32_t buffer, Bytes at) {
     return generation << 48 | std::uint64_t{buffer} << 36 | at;
   }
+  static std::uint64_t header_of(std::uint64_t generation, std::uint64_t number) {
+    return generation << 48 | number;
+  }
+  void set_header(std::uint32_t buffer, std::uint64_t header) {
+    std::memcpy(block(buffer), &header, sizeof(header));
+  }
+  void check_header(std::uint32_t buffer, std::uint64_t header) const {
+    std::uint64_t word = 0;
+    std::memcpy(&word, block(buffer), sizeof(word));
+    if (word != header)
+      throw Error(fmt::format("block {:#x} of {} came as {:#x}", header, file_.path(), word));
+  }
   std::byte* block(std::uint32_t buffer) const { return memory_.get() + shift_ + buffer * block_bytes_; }
 
   void check(std::uint32_t buffer, std::uint64_t generation) const {
-    for (Bytes at = 0; at < block_bytes_; at += stride) {
+    for (Bytes at = stride; at < block_bytes_; at += stride) {
       std::uint64_t word = 0;
       std::memcpy(&word, block(buffer) + at, sizeof(word));
       if (word != word_of(generation, buffer, at))
@@ -151,8 +172,9 @@ class Run {
   }
 
   template <class Use>
-  void move(IoDirection direction, Bytes begin, Bytes end, Use use) {
+  void move(IoDirection direction, Bytes begin, Bytes end, std::uint64_t generation, Use use) {
     std::vector<IoTicket> in_flight(depth_);
+    const std::uint64_t header = header_of(generation, begin / block_bytes_);
     const std::uint64_t blocks = (end - begin) / block_bytes_;
     for (std::uint64_t i = 0; i < blocks + depth_; ++i) {
       const auto buffer = static_cast<std::uint32_t>(i % depth_);
@@ -161,8 +183,10 @@ class Run {
         if (!result.ok())
           throw IoError("transfer", file_.path(), begin + (i - depth_) * block_bytes_, block_bytes_,
                         result.code);
+        check_header(buffer, header + i - depth_);
         use(buffer);
       }
+      if (i < blocks && direction == IoDirection::write) set_header(buffer, header + i);
       if (i < blocks)
         in_flight[buffer] = engine_.submit(direction, file_, begin + i * block_bytes_,
                                            HostLease::borrowed({block(buffer), block_bytes_}), block_bytes_);
@@ -210,6 +234,10 @@ void run(const Case& options) {
   const auto engine = make_engine(options, block_bytes);
   const bool exists = ::access(options.path.c_str(), F_OK) == 0;
   IoFile file = IoFile::open(options.path, exists ? IoFile::Mode::read_write : IoFile::Mode::create);
+  if (!file.direct())
+    throw Error(
+        fmt::format("{} refuses direct I/O: what is measured would be the page cache. Choose a local disk.",
+                    options.path));
   if (file.size_bytes() != file_bytes) file.preallocate(file_bytes);
   Run run(*engine, file, file_bytes, block_bytes, options);
 
@@ -218,7 +246,7 @@ void run(const Case& options) {
   if (!generation) {
     generation = 1;
     run.stamp(*generation);
-    run.move(IoDirection::write);
+    run.move(IoDirection::write, *generation);
     file.sync_data();
   }
   Cost cost;
@@ -226,13 +254,13 @@ void run(const Case& options) {
     const std::uint64_t next = *generation % 0xffff + 1;
     run.stamp(next);
     pause(options);
-    cost = run.move(IoDirection::write, options.passes);
+    cost = run.move(IoDirection::write, next, options.passes);
     run.forget_buffers();
     run.check_all(next);
   } else {
     run.forget_buffers();
     pause(options);
-    cost = run.move(IoDirection::read, options.passes);
+    cost = run.move(IoDirection::read, *generation, options.passes);
     run.check_buffers(*generation);
   }
   const Cost crc = run.checksum();

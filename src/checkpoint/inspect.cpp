@@ -84,7 +84,7 @@ class Inspection {
     for (const InspectedPath& path : rank.paths)
       if (path.facts.state != SwapPath::State::good)
         report_.problems.push_back(
-            fmt::format("{} is lost: {} The state is whole by parity; --repair brings the path back.",
+            fmt::format("{} is lost: {}. The state is whole by parity; --repair brings the path back.",
                         path.facts.directory, path.facts.problem));
   }
 
@@ -202,7 +202,6 @@ class Inspection {
   // Parity too, which reading a block does not touch. Lost paths are told once, not for each piece.
   std::vector<std::uint32_t> blocks_with_damaged_pieces(SwapStore& store) {
     std::vector<std::uint32_t> found;
-    if (!store.lost_directories().empty()) return found;
     for (std::uint32_t block = 0; block < store.blocks().size(); ++block) {
       std::vector<std::string> damage = store.damage(block);
       if (!damage.empty()) found.push_back(block);

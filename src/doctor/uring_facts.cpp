@@ -64,9 +64,8 @@ Finding flags(const UringFacts& facts) {
   if (missing.empty()) return finding;
   finding.status = FindingStatus::note;
   finding.advice = fmt::format(
-      "Refused: {}. DEFER_TASKRUN and SINGLE_ISSUER need Linux 6.1, COOP_TASKRUN 5.19, SQPOLL for ordinary "
-      "users "
-      "5.11; a sandbox may refuse them too. Transfers work without, at more CPU time.",
+      "Refused: {}. SQPOLL for ordinary users needs Linux 5.11; a sandbox may refuse them too. They are "
+      "options for less latency: transfers work without.",
       fmt::join(missing, ", "));
   return finding;
 }

@@ -142,7 +142,10 @@ void place_by_measured_rates(const ResolvedOptions& options, RunPlan& plan, IoEn
   const bool shares_load = options.swap_paths.size() > 1 && options.engine.swap_parity == 0;
   if (io == nullptr || !shares_load || options.resume_swap || !options.engine.swap_path_rates.empty()) return;
   const std::vector<double> rates = measure_path_rates(options.swap_paths, *io);
-  if (std::any_of(rates.begin(), rates.end(), [](double rate) { return !(rate > 0); })) return;
+  if (std::any_of(rates.begin(), rates.end(), [](double rate) { return !(rate > 0); })) {
+    log_info("the swap paths cannot all be measured by direct I/O: each gets an equal share of the blocks");
+    return;
+  }
   std::string text;
   for (std::size_t p = 0; p < rates.size(); ++p)
     text += fmt::format("{}{} {:.2f} GB/s", p == 0 ? "" : ", ", options.swap_paths[p], rates[p] / 1e9);
@@ -160,6 +163,29 @@ void claim_swap_path(const ResolvedOptions& options, const MemoryPlan& plan, Com
   communicator.barrier("swap path");
 }
 
+// A store of more or fewer paths than this run has: what is replaced on some is lost on all.
+void warn_of_separated_run(const std::vector<std::string>& directories, IoEngine& io) {
+  for (const std::string& directory : directories) {
+    try {
+      std::vector<std::string> all = SwapStore::directories_of(directory);
+      const auto commits = SwapStore::open_read_only(all, io)->commits();
+      if (commits.empty() || commits.back().step == 0) continue;
+      std::erase_if(all, [&](const std::string& other) {
+        return std::any_of(directories.begin(), directories.end(), [&](const std::string& mine) {
+          std::error_code error;
+          return fs::equivalent(mine, other, error);
+        });
+      });
+      log_warning(fmt::format(
+          "{} held step {} of an earlier run of other swap paths, which this run replaces{}.", directory,
+          commits.back().step,
+          all.empty() ? "" : fmt::format("; {} is left behind and may be deleted", path_list(all))));
+      return;
+    } catch (const Error&) {  // nothing whole is replaced here
+    }
+  }
+}
+
 void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
   std::vector<std::string> journals;
   for (const std::string& directory : options.engine.swap_directories)
@@ -173,7 +199,8 @@ void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
           fmt::format("{} held step {} of an earlier run, which this run replaces; --resume swap would have "
                       "continued it.",
                       path_list(options.engine.swap_directories), commits.back().step));
-  } catch (const Error&) {  // nothing whole is replaced
+  } catch (const Error&) {  // of another number of paths, or nothing whole is replaced
+    warn_of_separated_run(options.engine.swap_directories, *io);
   }
 }
 

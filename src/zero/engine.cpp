@@ -54,6 +54,7 @@ struct Engine::Impl {
   std::uint64_t common_commit() const;
   SwapCommit find_commit(std::uint64_t step) const;
   void commit(const TrainingState& state);
+  void create_scratch();
   double lane_waits_for_nvme(Lane lane) const;
   void split_stalls();
   AdamArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
@@ -122,6 +123,11 @@ void Engine::Impl::commit(const TrainingState& state) {
   // No rank may overwrite the step before until all have committed this one.
   if (context.communicator.size() > 1) context.communicator.barrier("commit");
   swap->release_superseded();
+}
+
+void Engine::Impl::create_scratch() {
+  const SwapStore* swap = states->swap();
+  scratch->create(swap != nullptr ? swap->lost_directories() : std::vector<std::string>{});
 }
 
 double Engine::Impl::lane_waits_for_nvme(Lane lane) const {
@@ -222,7 +228,7 @@ std::uint64_t Engine::parameter_numel() const {
 void Engine::initialise(const ValueSource& values, const TrainingState& start) {
   impl_->allocate();
   impl_->states->create_swap();
-  impl_->scratch->create();
+  impl_->create_scratch();
   impl_->updater->refresh(
       [&](const OptimizerBlock& block, StateBlock state) { impl_->fill(block, state, values); });
   impl_->parameters->publish();
@@ -238,7 +244,7 @@ TrainingState Engine::resume(const StateCheck& accept) {
   SwapStore& swap = *impl_->states->swap();
   TrainingState state = decode_training_state(impl_->find_commit(step).metadata, impl_->steps_applied);
   if (accept) accept(state);
-  impl_->scratch->create();
+  impl_->create_scratch();
   swap.position_at(step);
   swap.release_superseded();
   impl_->updater->refresh({});

@@ -32,6 +32,22 @@ bool holds(ScratchKind kind, const UnitPlan& unit, const ResolvedPlacement& plac
   return false;
 }
 
+// The same store without the lost paths. Blocks need no larger buffers for it: there are as many data pieces,
+// or, with no parity left, none.
+void leave_out(const std::vector<std::string>& lost_directories, SwapStoreOptions& options) {
+  const std::vector<double> rates = std::move(options.path_rates);
+  const std::vector<std::string> directories = std::move(options.directories);
+  options.path_rates.clear(), options.directories.clear();
+  for (std::size_t p = 0; p < directories.size(); ++p) {
+    if (std::find(lost_directories.begin(), lost_directories.end(), directories[p]) != lost_directories.end())
+      continue;
+    options.directories.push_back(directories[p]);
+    if (!rates.empty()) options.path_rates.push_back(rates[p]);
+  }
+  const auto lost = static_cast<std::uint32_t>(directories.size() - options.directories.size());
+  options.parity -= std::min(options.parity, lost);
+}
+
 bool exists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
@@ -110,15 +126,19 @@ void ScratchStore::allocate() {
   parity_pin_ = context_.pin_for_io(parity_.memory());
 }
 
-void ScratchStore::create() {
+void ScratchStore::create(const std::vector<std::string>& lost_swap_directories) {
   SwapStoreOptions options = scratch_store_options(context_.options);
+  leave_out(scratch_directories(lost_swap_directories), options);
   if (layout_.blocks.empty()) {
     std::erase_if(options.directories, [](const std::string& d) { return !exists(d + "/store.json"); });
     if (!options.directories.empty()) SwapStore::remove(options.directories);
     return;
   }
-  for (const std::string& parent : context_.options.swap_directories)
-    if (std::filesystem::create_directory(parent)) made_folders_.push_back(parent);
+  for (const std::string& directory : options.directories) {
+    const std::string parent = std::filesystem::path(directory).parent_path().string();
+    std::error_code error;  // making the store in it says what is wrong
+    if (std::filesystem::create_directory(parent, error)) made_folders_.push_back(parent);
+  }
   options.parity_memory = parity_.memory();
   store_ = SwapStore::create(options, layout_.blocks, *context_.io);
   store_->remove_on_close();

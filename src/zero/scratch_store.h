@@ -45,8 +45,9 @@ class ScratchStore {
   ~ScratchStore();
 
   // Makes the files, in place of what an earlier run left, or only removes that when nothing lives here. Once
-  // the main store, if there is one, is held.
-  void create();
+  // the main store, if there is one, is held; the paths that it has lost are not used here either, and parity
+  // is less by as many.
+  void create(const std::vector<std::string>& lost_swap_directories);
 
   const std::vector<OptimizerBlock>& blocks() const { return blocks_; }
   // The optimizer blocks of a unit: [first, second).

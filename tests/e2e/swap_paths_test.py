@@ -61,6 +61,18 @@ class LostPaths(job_test.JobTest):
         self.assert_status(0, resumed)
         self.assertEqual(further.state_hash, resumed.state_hash)
 
+    def test_parameters_and_gradients_on_nvme_do_without_the_lost_path_of_a_resumed_run(self):
+        paths = self.paths(3)
+        all_on_nvme = {"offload_parameters": "nvme", "offload_gradients": "nvme", "swap_parity": 1}
+        self.assert_status(0, self.train(name="first", **self.on(paths, **all_on_nvme, steps=3)))
+        shutil.rmtree(paths[0])
+        resumed = self.train(name="resumed", **self.on(paths, **all_on_nvme, resume="swap"))
+        self.assert_status(0, resumed)
+        self.assertEqual(self.state_without_paths(), resumed.state_hash)
+        self.assertFalse(paths[0].exists())
+        for path in paths[1:]:
+            self.assertEqual([], list(path.glob("**/scratch/*")), "the scratch store goes with the run")
+
     def test_two_lost_paths_of_parity_one_end_the_run_with_both_names(self):
         paths = self.paths(3)
         outcome = self.run_and_delete(paths, [paths[0], paths[2]], swap_parity=1)
@@ -76,6 +88,13 @@ class LostPaths(job_test.JobTest):
         outcome = self.run_and_delete(paths, [paths[1]])
         self.assert_status(1, outcome)
         self.assert_says(outcome, str(paths[1]))
+
+    def test_a_run_with_fewer_paths_tells_which_step_it_replaces_and_what_it_leaves_behind(self):
+        paths = self.paths(2)
+        self.assert_status(0, self.train(name="first", **self.on(paths, steps=3)))
+        second = self.train(name="second", **self.on(paths[:1], steps=3))
+        self.assert_status(0, second)
+        self.assert_says(second, "held step 3 of an earlier run", str(paths[1]), "is left behind")
 
     def test_ranks_have_their_folders_in_every_path(self):
         paths = self.paths(3)

@@ -276,6 +276,7 @@ TEST_P(IoEngineContract, counters_are_the_bytes_of_each_direction) {
   const auto engine = make({.queue_depth = 4, .request_bytes = 4096});
   const IoFile file = create("data");
   const AlignedMemory memory(64_KiB), part(12288);
+  EXPECT_EQ(engine->counters().wait_seconds, 0.0);
   expect_whole(transfer(*engine, IoDirection::write, file, 0, memory), 64_KiB);
   expect_whole(transfer(*engine, IoDirection::read, file, 0, part), 12288);
   EXPECT_EQ(engine->counters().written_bytes, 64_KiB);
@@ -295,6 +296,10 @@ TEST_P(IoEngineContract, a_transfer_of_more_than_2_gib_is_whole) {
   for (Bytes at = 0; at < bytes; at += part)
     ASSERT_NE(::mmap(base + at, part, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared.get(), 0),
               MAP_FAILED);
+  // The last page alone is its own.
+  ASSERT_NE(::mmap(base + bytes - 4096, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0),
+            MAP_FAILED);
 
   const IoFile file = create("sparse");
   const auto engine = make({.queue_depth = 4, .request_bytes = 4_GiB});
@@ -304,6 +309,7 @@ TEST_P(IoEngineContract, a_transfer_of_more_than_2_gib_is_whole) {
   expect_whole(engine->submit(IoDirection::read, file, 0, HostLease::borrowed({base, bytes}), bytes).wait(),
                bytes);
   EXPECT_EQ(engine->counters().read_bytes, bytes);
+  EXPECT_EQ(std::memcmp(base + bytes - 4096, last.span().data(), 4096), 0);
   ::munmap(base, bytes);
 }
 

@@ -211,17 +211,32 @@ TEST_P(OpenFiles, an_unlinked_file_gives_its_space_back_when_it_is_closed) {
 }
 
 TEST_P(OpenFiles, more_files_than_the_table_has_places_all_work) {
-  const AlignedMemory memory(4096);
-  AlignedMemory read(4096);
+  constexpr std::size_t count = 300;
+  std::vector<AlignedMemory> written;
   std::vector<IoFile> files;
-  for (int i = 0; i < 300; ++i)
+  for (std::size_t i = 0; i < count; ++i) {
+    written.emplace_back(4096).fill(i);
     files.push_back(IoFile::open(folder_.file(std::to_string(i)), IoFile::Mode::create));
+  }
   std::vector<IoTicket> tickets;
-  for (const IoFile& file : files)
-    tickets.push_back(engine_->submit(IoDirection::write, file, 0, memory.lease(), 4096));
+  for (std::size_t i = 0; i < count; ++i)
+    tickets.push_back(engine_->submit(IoDirection::write, files[i], 0, written[i].lease(), 4096));
   for (IoTicket& ticket : tickets) ASSERT_TRUE(ticket.wait().ok());
-  for (std::size_t i : {0, 255, 256, 299})
-    ASSERT_TRUE(transfer(*engine_, IoDirection::read, files[i], 0, read).ok());
+  const auto expect_own_contents = [&] {
+    AlignedMemory read(4096);
+    for (std::size_t i = 0; i < count; ++i) {
+      expect_whole(transfer(*engine_, IoDirection::read, files[i], 0, read), 4096);
+      ASSERT_TRUE(read == written[i]) << i;
+    }
+  };
+  expect_own_contents();
+  // Places change hands: closed in one order, opened in another.
+  for (std::size_t i = 0; i < count; i += 3) {
+    const std::size_t other = count - 3 - i;
+    files[i] = IoFile::open(folder_.file(std::to_string(other)), IoFile::Mode::read_write);
+    written[i].fill(other);
+  }
+  expect_own_contents();
 }
 
 TEST_P(OpenFiles, outlive_the_engines_that_used_them) {

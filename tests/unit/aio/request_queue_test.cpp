@@ -36,6 +36,16 @@ TEST(RequestQueue, endless_reads_do_not_starve_a_write) {
   EXPECT_GT(reads, 0);
 }
 
+TEST(RequestQueue, a_write_whose_turn_comes_while_it_cannot_bounce_goes_as_soon_as_it_can) {
+  RequestQueue queue;
+  const auto write = operation(IoDirection::write);
+  write->bounced = true;
+  queue.add(operation(IoDirection::read, 4096 * 1000));
+  queue.add(write);
+  for (int i = 0; i < 50; ++i) ASSERT_NE(queue.try_next(false)->operation, write);
+  EXPECT_EQ(queue.try_next(true)->operation, write);
+}
+
 TEST(RequestQueue, operations_of_one_direction_are_served_in_order) {
   RequestQueue queue;
   for (std::uint64_t offset = 0; offset < 3; ++offset)

@@ -177,5 +177,16 @@ TEST(Transfer, any_mix_of_short_results_and_retries_transfers_every_byte) {
   }
 }
 
+TEST(Transfer, cancelled_without_end_fails_with_that) {
+  Transfer transfer(4096, 4096, 512);
+  for (std::uint32_t i = 0; i <= Transfer::max_again; ++i) {
+    const auto piece = transfer.next();
+    ASSERT_TRUE(piece) << i;
+    transfer.complete(*piece, -ECANCELED);
+  }
+  EXPECT_TRUE(transfer.done());
+  EXPECT_EQ(transfer.result().code, ECANCELED);
+}
+
 }  // namespace
 }  // namespace headrace::aio

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <random>
 #include <thread>
@@ -168,6 +169,45 @@ TEST_P(Unaligned, a_file_extended_from_several_sides_has_the_size_of_the_farthes
     ASSERT_EQ(file.size_bytes(), 30'000u);
     ASSERT_TRUE(std::ranges::equal(contents(), memory.span()));
   }
+}
+
+TEST_P(Unaligned, a_write_beyond_that_fails_or_is_empty_leaves_the_end_of_the_one_that_did_not) {
+  const auto engine = make({.queue_depth = 8});
+  const ShiftedMemory memory(4096, 0), large(100'000, 0);
+  plan_->add({.direction = IoDirection::write, .begin = 200'000, .code = EIO});
+  for (int round = 0; round < 10; ++round) {
+    const IoFile file = create();
+    IoTicket first = engine->submit(IoDirection::write, file, 0, large.lease(), 100'000);
+    IoTicket failing = engine->submit(IoDirection::write, file, 204'800, memory.lease(), 4096);
+    IoTicket empty = engine->submit(IoDirection::write, file, 409'600, memory.lease(), 0);
+    expect_whole(empty.wait(), 0);
+    EXPECT_EQ(failing.wait().code, EIO);
+    expect_whole(first.wait(), 100'000);
+    ASSERT_EQ(file.size_bytes(), 100'000u);
+  }
+}
+
+TEST_P(Unaligned, the_end_is_right_after_each_append_while_others_read_without_a_pause) {
+  const auto engine = make({.queue_depth = 8, .request_bytes = 4096});
+  const IoFile file = create();
+  const ShiftedMemory whole(64_KiB, 0);
+  expect_whole(move(*engine, IoDirection::write, file, 0, whole), 64_KiB);
+  std::atomic<bool> stop{false};
+  std::jthread reader([&] {
+    const ShiftedMemory memory(64_KiB, 0);
+    std::vector<IoTicket> tickets(4);
+    for (std::size_t i = 0; !stop; ++i)
+      tickets[i % 4] = engine->submit(IoDirection::read, file, 0, memory.lease(), 16_KiB);
+  });
+  std::mt19937 random(12);
+  Bytes size = 64_KiB;
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    const ShiftedMemory memory(1 + random() % 9000, 7);
+    expect_whole(move(*engine, IoDirection::write, file, size, memory), memory.span().size());
+    size += memory.span().size();
+    EXPECT_EQ(file.size_bytes(), size);
+  }
+  stop = true;
 }
 
 TEST_P(Unaligned, reading_past_an_odd_end_says_how_much_there_was) {

@@ -16,7 +16,7 @@ using namespace literals;
 
 UringProbe everything() {
   UringProbe probe;
-  probe.flags = {{"SINGLE_ISSUER", 0}, {"DEFER_TASKRUN", 0}};
+  probe.flags = {{"IOPOLL", 0}, {"SQPOLL", 0}};
   probe.operations = {{"READ", 0}, {"WRITE", 0}};
   probe.known_operations = 60;
   probe.files = {"files", 0};
@@ -64,14 +64,14 @@ TEST(UringFindings, old_kernel_lacks_flags_and_operations_by_name) {
   FakeMachine machine;
   machine.with("/proc/sys/kernel/osrelease", "5.4.0\n");
   UringProbe probe = everything();
-  probe.flags = {{"SINGLE_ISSUER", EINVAL}, {"SQPOLL", EPERM}, {"IOPOLL", 0}};
+  probe.flags = {{"SQPOLL", EPERM}, {"IOPOLL", 0}};
   probe.operations = {{"READ", ENOSYS}, {"READ_FIXED", 0}};
   const auto findings = findings_on(machine, probe);
   EXPECT_EQ(line(findings, "kernel").status, FindingStatus::note);
   EXPECT_EQ(line(findings, "operations").value, "without READ");
   EXPECT_EQ(line(findings, "operations").status, FindingStatus::limit);
   EXPECT_EQ(line(findings, "set-up flags").value, "IOPOLL");
-  EXPECT_THAT(line(findings, "set-up flags").advice, HasSubstr("Refused: SINGLE_ISSUER, SQPOLL."));
+  EXPECT_THAT(line(findings, "set-up flags").advice, HasSubstr("Refused: SQPOLL."));
 }
 
 TEST(UringFindings, buffers_refused_for_memlock_name_the_limit) {
@@ -101,7 +101,7 @@ TEST(UringProbe, of_this_machine_either_is_refused_with_a_reason_or_knows_reads_
     return;
   }
   EXPECT_GT(probe.known_operations, 0);
-  ASSERT_EQ(probe.operations.size(), 5u);
+  ASSERT_EQ(probe.operations.size(), 4u);
   EXPECT_EQ(probe.operations.front().name, "READ");
   EXPECT_EQ(probe.operations.front().code, 0);
 }

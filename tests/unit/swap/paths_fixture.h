@@ -1,6 +1,8 @@
 // Stores of several paths, whose paths vanish.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -13,7 +15,7 @@ namespace headrace::testing {
 
 class SwapPathsTest : public ::testing::Test {
  protected:
-  std::string path(std::uint32_t p) const { return folder_.path("p" + std::to_string(p)); }
+  std::string path(std::uint32_t p) const { return folder_.path(fmt::format("p{}", p)); }
   SwapStoreOptions options(std::uint32_t paths, std::uint32_t parity = 0,
                            Durability durability = Durability::step) const {
     SwapStoreOptions options{{}, durability, "{}", parity};
@@ -44,8 +46,7 @@ class SwapPathsTest : public ::testing::Test {
     store.release_superseded();
   }
   void fail(std::uint32_t p, std::optional<IoDirection> direction, int code) {
-    plan_->add(
-        {.direction = direction, .path_suffix = "p" + std::to_string(p) + "/extents.bin", .code = code});
+    plan_->add({.direction = direction, .path_suffix = fmt::format("p{}/extents.bin", p), .code = code});
   }
 
   TemporaryFolder folder_{memory_folder()};

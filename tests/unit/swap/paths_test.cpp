@@ -4,11 +4,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <mutex>
 #include <set>
 
+#include "swap/description.h"
+#include "swap/journal.h"
 #include "tests/unit/swap/paths_fixture.h"
 #include "tests/unit/swap/syscall_hook.h"
 
@@ -139,7 +144,7 @@ TEST_P(LossTest, a_path_that_fails_is_given_up_and_steps_go_on_and_a_stale_retur
   const Loss& loss = GetParam();
   ::testing::internal::CaptureStderr();
   {
-    const auto store = create(options(4, 2), many_odd_sizes);
+    const auto store = create(options(5, 2), many_odd_sizes);
     commit_and_release(*store, 1);
     {
       const SyscallHook hook(folder_.path(), [&](const FileEvent& event) {
@@ -162,15 +167,15 @@ TEST_P(LossTest, a_path_that_fails_is_given_up_and_steps_go_on_and_a_stale_retur
   EXPECT_EQ(told.find("is lost"), told.rfind("is lost")) << told;
   EXPECT_THAT(told, AllOf(HasSubstr(path(1)), HasSubstr("--repair")));
 
-  EXPECT_EQ(SwapStore::describe(options(4, 2).directories).paths[1].state, SwapPath::State::stale);
+  EXPECT_EQ(SwapStore::describe(options(5, 2).directories).paths[1].state, SwapPath::State::stale);
   {
-    const auto store = open(options(4, 2));
+    const auto store = open(options(5, 2));
     EXPECT_EQ(store->lost_directories(), std::vector<std::string>{path(1)});
     EXPECT_EQ(steps_of(*store).back(), 4u);
     EXPECT_TRUE(holds_step(*store, 4));
     commit_and_release(*store, 5);
   }
-  const SwapRepair repair = SwapStore::repair(options(4, 2).directories, *engine_);
+  const SwapRepair repair = SwapStore::repair(options(5, 2).directories, *engine_);
   EXPECT_TRUE(repair.problems.empty());
   EXPECT_TRUE(repair.paths[1].rejoined);
   EXPECT_GT(repair.paths[1].pieces_rebuilt, 0u);
@@ -178,7 +183,7 @@ TEST_P(LossTest, a_path_that_fails_is_given_up_and_steps_go_on_and_a_stale_retur
   // The repaired path carries others that are now lost.
   fs::remove_all(path(0));
   fs::remove_all(path(2));
-  const auto store = open(options(4, 2));
+  const auto store = open(options(5, 2));
   EXPECT_TRUE(holds_step(*store, 5));
 }
 
@@ -307,6 +312,21 @@ TEST_F(SwapPathsTest, more_damage_than_parity_makes_up_for_names_every_place) {
   EXPECT_EQ(store->damage(0).size(), 2u);
 }
 
+TEST_F(SwapPathsTest, damage_beside_a_lost_path_is_still_found_in_parity_too) {
+  std::vector<SwapStore::Extent> extents;
+  {
+    const auto store = create(options(4, 2), {100'000});
+    commit_and_release(*store, 1);
+    extents = store->extents(0);
+  }
+  fs::remove_all(fs::path(extents[0].path).parent_path());
+  flip_bit(extents[3].path, extents[3].offset);
+  const auto store = SwapStore::open_read_only(options(4, 2).directories, *engine_);
+  const std::vector<std::string> damage = store->damage(0);
+  ASSERT_EQ(damage.size(), 1u);
+  EXPECT_THAT(damage[0], HasSubstr(extents[3].path));
+}
+
 TEST_F(SwapPathsTest, repair_rebuilds_damaged_pieces_parity_too_and_says_what_it_cannot) {
   std::vector<SwapStore::Extent> extents;
   {
@@ -347,6 +367,129 @@ TEST_F(SwapPathsTest, repair_refuses_a_live_store_and_leaves_a_foreign_one_alone
   EXPECT_EQ(SwapStore::describe(other.directories).commits.back().step, 7u);
 }
 
+TEST_F(SwapPathsTest,
+       repair_leaves_a_folder_alone_whose_description_cannot_be_read_and_that_may_be_anothers) {
+  { commit_and_release(*create(options(3, 1)), 1); }
+  flip_bit(path(1) + "/store.json", 40);
+  EXPECT_TRUE(SwapStore::repair(options(3, 1).directories, *engine_).problems.empty()) << "its journal tells";
+  flip_bit(path(1) + "/store.json", 40);
+  fs::remove(path(1) + "/journal.bin");
+  const SwapRepair repair = SwapStore::repair(options(3, 1).directories, *engine_);
+  ASSERT_EQ(repair.problems.size(), 1u);
+  EXPECT_THAT(repair.problems[0], AllOf(HasSubstr(path(1)), HasSubstr("another run")));
+  EXPECT_FALSE(fs::exists(path(1) + "/journal.bin"));
+}
+
+TEST_F(SwapPathsTest, repair_goes_on_without_a_path_that_takes_no_writes_or_no_flush) {
+  { commit_and_release(*create(options(5, 2), many_odd_sizes), 1); }
+  for (const std::uint32_t gone : {0, 1}) fs::remove_all(path(gone));
+  fail(1, IoDirection::write, EIO);
+  SwapRepair repair = SwapStore::repair(options(5, 2).directories, *engine_);
+  ASSERT_EQ(repair.problems.size(), 1u);
+  EXPECT_THAT(repair.problems[0], HasSubstr(path(1)));
+  EXPECT_TRUE(repair.paths[0].rejoined);
+  EXPECT_FALSE(repair.paths[1].rejoined);
+  plan_->clear();
+  {
+    const SyscallHook hook(folder_.path(), failing(FileCall::sync, "p1/extents.bin", EIO));
+    repair = SwapStore::repair(options(5, 2).directories, *engine_);
+    ASSERT_EQ(repair.problems.size(), 1u);
+    EXPECT_FALSE(repair.paths[1].rejoined);
+  }
+  { EXPECT_EQ(open(options(5, 2))->lost_directories(), std::vector<std::string>{path(1)}); }
+  EXPECT_TRUE(SwapStore::repair(options(5, 2).directories, *engine_).problems.empty());
+  const auto store = open(options(5, 2));
+  EXPECT_TRUE(store->lost_directories().empty());
+  for (std::uint32_t block = 0; block < many_odd_sizes.size(); ++block)
+    EXPECT_TRUE(store->damage(block).empty());
+}
+
+TEST_F(SwapPathsTest, repair_still_reads_a_path_of_which_one_place_cannot_be_written) {
+  std::vector<SwapStore::Extent> first, second;
+  {
+    const auto store = create(options(4, 2), {100'000, 100'000});
+    commit_and_release(*store, 1);
+    first = store->extents(0), second = store->extents(1);
+  }
+  const auto piece_on = [&](const std::vector<SwapStore::Extent>& extents, std::uint32_t p) {
+    return *std::find_if(extents.begin(), extents.end(), [&](const SwapStore::Extent& extent) {
+      return extent.path.starts_with(path(p) + "/");
+    });
+  };
+  flip_bit(path(0) + "/extents.bin", piece_on(first, 0).offset);
+  flip_bit(path(2) + "/extents.bin", piece_on(second, 2).offset);
+  fs::remove_all(path(1));
+  fail(0, IoDirection::write, EIO);
+  const SwapRepair repair = SwapStore::repair(options(4, 2).directories, *engine_);
+  ASSERT_EQ(repair.problems.size(), 1u);
+  EXPECT_THAT(repair.problems[0], HasSubstr(path(0)));
+  EXPECT_TRUE(repair.paths[1].rejoined);
+  EXPECT_TRUE(holds_step(*open(options(4, 2)), 1));
+}
+
+// A kill between two notes leaves an epoch on some paths that the others then use for something else.
+TEST_F(SwapPathsTest, of_two_states_of_one_epoch_that_of_the_newer_commits_counts_whatever_path_is_missing) {
+  { commit_and_release(*create(options(3, 1)), 1); }
+  {
+    const swap::JournalIdentity identity = swap::read_description(path(0)).journal_identity(0);
+    const auto contents = swap::Journal::read(path(0), identity);
+    swap::Journal::open(path(0), identity, contents).write_paths_state({2, 1 << 2});
+  }
+  fs::rename(path(0), folder_.path("away"));
+  {
+    const auto store = open(options(3, 1));
+    for (const std::uint64_t step : {2, 3}) commit_and_release(*store, step);
+  }
+  fs::rename(folder_.path("away"), path(0));
+  {
+    const auto store = open(options(3, 1));
+    EXPECT_EQ(store->lost_directories(), std::vector<std::string>{path(0)});
+    EXPECT_TRUE(holds_step(*store, 3));
+  }
+  fs::remove_all(path(1));
+  EXPECT_THROW((void)open(options(3, 1)), Error) << "p0 is old, and p2 alone is too little";
+}
+
+TEST_F(SwapPathsTest, of_two_commits_of_one_number_that_of_fewer_journals_is_stale) {
+  const auto change_record_on = [&](std::uint32_t p) {
+    const swap::JournalIdentity identity = swap::read_description(path(p)).journal_identity(p);
+    swap::JournalContents contents = swap::Journal::read(path(p), identity);
+    contents.history.newest->commit.metadata = "another run's";
+    swap::Journal::replace(path(p), identity, contents.state, contents.history);
+  };
+  { commit_and_release(*create(options(3, 1)), 1); }
+  change_record_on(0);
+  const auto store = open(options(3, 1));
+  EXPECT_EQ(store->lost_directories(), std::vector<std::string>{path(0)});
+  EXPECT_EQ(store->commits().back().metadata, "metadata of step 1");
+}
+
+TEST_F(SwapPathsTest, a_path_whose_lock_was_taken_away_is_lost_at_the_next_commit) {
+  const auto store = create(options(3, 1));
+  commit_and_release(*store, 1);
+  fs::remove(path(2) + "/lock");
+  commit_and_release(*store, 2);
+  EXPECT_EQ(store->lost_directories(), std::vector<std::string>{path(2)});
+}
+
+TEST_F(SwapPathsTest, disk_bytes_of_senseless_options_are_refused) {
+  const std::vector<SwapBlock> blocks = blocks_of({4096});
+  EXPECT_THROW((void)SwapStore::disk_bytes(blocks, options(2, 2)), UsageError);
+  SwapStoreOptions rates = options(2);
+  rates.path_rates = {0, 0};
+  EXPECT_THROW((void)SwapStore::disk_bytes(blocks, rates), UsageError);
+}
+
+TEST_F(SwapPathsTest, an_owner_that_cannot_be_read_is_unknown_and_ends_no_resume_without_its_path) {
+  { commit_and_release(*create(options(3, 1)), 1); }
+  fs::remove(path(2) + "/lock");
+  fs::create_directory(path(2) + "/lock");  // open(2) works, read(2) fails
+  fs::remove(path(2) + "/extents.bin");
+  SwapStore::require_free(options(3, 1).directories);
+  EXPECT_EQ(SwapStore::describe(options(3, 1).directories).paths[2].owner.state, SwapOwner::State::unknown);
+  EXPECT_TRUE(holds_step(*open(options(3, 1)), 1));
+}
+
 TEST_F(SwapPathsTest, durability_none_goes_on_without_a_path_too) {
   const auto store = create(options(3, 1, Durability::none));
   commit_and_release(*store, 1);
@@ -354,6 +497,67 @@ TEST_F(SwapPathsTest, durability_none_goes_on_without_a_path_too) {
   EXPECT_TRUE(holds_step(*store, 1));
   commit_and_release(*store, 2);
   EXPECT_TRUE(holds_step(*store, 2));
+}
+
+// The scratch store: reads and writes start one at a time, and every lane waits for its own.
+TEST_F(SwapPathsTest, durability_none_lets_threads_share_the_parity_buffers_and_a_path_be_lost_meanwhile) {
+  constexpr std::uint32_t lanes = 4, rounds = 300;
+  SwapStoreOptions there = options(3, 1, Durability::none);
+  there.parity_buffers = 2;
+  const auto store = create(there, std::vector<Bytes>(lanes, 20'000));
+  plan_->add({.direction = IoDirection::write, .path_suffix = "p1/extents.bin", .first = 500, .code = EIO});
+  std::mutex starting;
+  std::atomic<std::uint32_t> wrong = 0;
+  const auto run_lane = [&](std::uint32_t block) {
+    Buffer buffer(store->buffer_bytes(block));
+    const auto start = [&](auto&& transfer) {
+      const std::lock_guard lock(starting);
+      return transfer();
+    };
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      fill(buffer.memory().first(20'000), seed_of(round, block));
+      start([&] { return store->write(block, buffer.lease()); }).wait();
+      std::memset(buffer.memory().data(), 0, 20'000);
+      start([&] { return store->read(block, buffer.lease()); }).wait();
+      wrong += !holds(buffer.memory().first(20'000), seed_of(round, block));
+    }
+  };
+  std::vector<std::future<void>> running;
+  for (std::uint32_t lane = 0; lane < lanes; ++lane)
+    running.push_back(std::async(std::launch::async, run_lane, lane));
+  for (std::future<void>& lane : running) EXPECT_NO_THROW(lane.get());
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(store->lost_directories(), std::vector<std::string>{path(1)});
+}
+
+// [Note: one commit in several journals]: each half could go on without the other.
+TEST_F(SwapPathsTest, half_the_paths_are_opened_only_when_the_others_are_known_to_be_lost) {
+  {
+    const auto store = create(options(2, 1));
+    commit_and_release(*store, 1);
+    fs::rename(path(0), folder_.path("away"));
+    commit_and_release(*store, 2);
+    commit_and_release(*store, 3);
+  }
+  { EXPECT_TRUE(holds_step(*open(options(2, 1)), 3)); }
+  fs::rename(path(1), folder_.path("newer"));
+  fs::rename(folder_.path("away"), path(0));
+  EXPECT_THAT(message_of<UsageError>([&] { (void)open(options(2, 1)); }),
+              AllOf(HasSubstr("bring back"), HasSubstr(path(1)), HasSubstr("--repair"), HasSubstr("step 1")));
+  fs::rename(folder_.path("newer"), path(1));
+  const auto store = open(options(2, 1));
+  EXPECT_EQ(steps_of(*store), std::vector<std::uint64_t>{3});
+  EXPECT_EQ(store->lost_directories(), std::vector<std::string>{path(0)});
+}
+
+TEST_F(SwapPathsTest, half_the_paths_that_are_left_for_good_are_made_whole_by_repair) {
+  { commit_and_release(*create(options(2, 1)), 1); }
+  fs::remove_all(path(1));
+  EXPECT_THROW((void)open(options(2, 1)), UsageError);
+  EXPECT_TRUE(SwapStore::repair(options(2, 1).directories, *engine_).problems.empty());
+  const auto store = open(options(2, 1));
+  EXPECT_TRUE(store->lost_directories().empty());
+  EXPECT_TRUE(holds_step(*store, 1));
 }
 
 TEST_F(SwapPathsTest, writes_need_no_more_parity_memory_than_was_agreed_and_use_the_callers) {
@@ -382,11 +586,14 @@ TEST_F(SwapPathsTest, writes_need_no_more_parity_memory_than_was_agreed_and_use_
 }
 
 TEST_F(SwapPathsTest, rates_of_folders_are_measured_and_leave_no_file) {
-  fs::create_directory(path(0));
-  const std::vector<double> rates = measure_path_rates({path(0), folder_.path("missing")}, *engine_);
-  EXPECT_GT(rates[0], 1e6);
+  const TemporaryFolder on_disk;
+  fs::create_directory(on_disk.path("p0"));
+  const std::vector<double> rates =
+      measure_path_rates({on_disk.path("p0"), on_disk.path("missing")}, *engine_);
+  const bool direct = IoFile::open(on_disk.path("file"), IoFile::Mode::create).direct();
+  EXPECT_EQ(rates[0] > 1e6, direct) << "the page cache says nothing of a drive";
   EXPECT_EQ(rates[1], 0);
-  EXPECT_TRUE(folder_.names("p0").empty());
+  EXPECT_TRUE(on_disk.names("p0").empty());
 }
 
 // A child commits and goes back, loses a path now and then, and is killed before any of its file calls.
@@ -458,6 +665,18 @@ TEST_F(KilledBeforeAnyCall, a_run_leaves_a_whole_step_on_all_paths_and_on_those_
     }
 }
 
+TEST_F(KilledBeforeAnyCall, a_run_that_goes_back_leaves_a_whole_step_without_any_one_path) {
+  for (int call = 0;; ++call) {
+    start_again(1);
+    const bool ended = run_and_kill(Run::goes_back, 1, call);
+    fs::remove_all(path(static_cast<std::uint32_t>(call) % 3));
+    const auto store = open(options(3, 1));
+    EXPECT_TRUE(holds_step(*store, steps_of(*store).back())) << "before call " << call;
+    if (ended) break;
+    ASSERT_LT(call, 200);
+  }
+}
+
 TEST_F(KilledBeforeAnyCall, a_repair_leaves_the_store_as_it_was_or_repaired) {
   for (int call = 0;; ++call) {
     start_again(1);
@@ -472,6 +691,29 @@ TEST_F(KilledBeforeAnyCall, a_repair_leaves_the_store_as_it_was_or_repaired) {
     const auto store = open(options(3, 1));
     ASSERT_TRUE(store->lost_directories().empty()) << "before call " << call;
     for (std::uint32_t block = 0; block < 2; ++block) ASSERT_TRUE(store->damage(block).empty());
+    if (ended) break;
+    ASSERT_LT(call, 100);
+  }
+}
+
+TEST_F(KilledBeforeAnyCall,
+       a_repair_and_a_step_without_the_repaired_path_never_mix_old_pieces_with_new_ones) {
+  for (int call = 0;; ++call) {
+    start_again(1);
+    {
+      const auto store = open(options(3, 1));
+      fs::remove_all(path(0));
+      commit_and_release(*store, 2);
+    }
+    const bool ended = run_and_kill(Run::repairs, 1, call);
+    std::error_code none;  // a kill may have been before the folder was made
+    fs::rename(path(0), folder_.path("away"), none);
+    { commit_and_release(*open(options(3, 1)), 3); }
+    fs::rename(folder_.path("away"), path(0), none);
+    const auto store = open(options(3, 1));
+    EXPECT_EQ(steps_of(*store).back(), 3u) << "before call " << call;
+    EXPECT_EQ(store->lost_directories(), std::vector<std::string>{path(0)}) << "before call " << call;
+    EXPECT_TRUE(holds_step(*store, 3));
     if (ended) break;
     ASSERT_LT(call, 100);
   }

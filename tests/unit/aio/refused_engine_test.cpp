@@ -1,4 +1,4 @@
-// Rings whose kernel refuses to go on.
+// Engines whose kernel refuses to go on.
 #include <sys/syscall.h>
 
 #include <atomic>
@@ -87,6 +87,25 @@ TEST(UringFaults, without_a_thread_of_its_own_the_ring_goes_on_while_someone_wai
         EXPECT_THAT(captured.text(), HasSubstr("pids.max"));
       },
       "thread of the I/O engine was refused");
+}
+
+TEST(ThreadFaults, no_thread_at_all_is_an_error_of_the_submit) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        const AlignedMemory memory(4096);
+        refuse_system_call(SYS_clone, EAGAIN);
+        refuse_system_call(SYS_clone3, EAGAIN);
+        const auto engine = make_thread_engine({});
+        try {
+          (void)engine->submit(IoDirection::write, file, 0, memory.lease(), 4096);
+          ADD_FAILURE() << "no error";
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), HasSubstr("pids.max"));
+        }
+      },
+      "");
 }
 
 // The kernel's thread takes requests in its own time: registrations end between submit and that.
