@@ -21,6 +21,7 @@ headrace_module(planner DIRECTORY src/planner DEPENDS base memory zero)
 headrace_module(model DIRECTORY src/model DEPENDS base memory zero)
 headrace_module(train DIRECTORY src/train DEPENDS base model zero planner device gpu)
 headrace_module(bench DIRECTORY src/bench DEPENDS base memory)
+headrace_module(tune DIRECTORY src/tune DEPENDS base memory zero)
 """
 
 
