@@ -184,13 +184,10 @@ class Inspection {
     if (control_.progress) control_.progress(std::min(done_, total_), total_);
   }
 
-  static bool has_every_path(const RankStore& rank) {
-    return rank.store && rank.store->lost_directories().empty();
-  }
   // Parity too is read, which reading a block does not touch. Of lost paths it is told once, not for each
   // piece.
   bool checks_pieces(const RankStore& rank) const {
-    return options_.verify && rank.facts.parity > 0 && has_every_path(rank);
+    return options_.verify && rank.facts.parity > 0 && rank.store;
   }
   Bytes bytes_to_read(const RankStore& rank) const {
     const bool older = rank.commits.empty() || rank.commits.back().step != *report_.step;
