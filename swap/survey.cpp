@@ -314,9 +314,22 @@ Survey survey_live_store(const std::vector<std::string>& directories) {
   return survey_store(directories, Access::read);
 }
 
+namespace {
+
+// What a live owner changes meanwhile looks like damage.
+Survey survey_before_locking(const std::vector<std::string>& directories) {
+  try {
+    return survey_store(directories, Access::write);
+  } catch (const CorruptData&) {
+    SwapStore::require_free(directories);
+    throw;
+  }
+}
+
+}  // namespace
+
 LockedStore lock_store(const std::vector<std::string>& directories) {
-  SwapStore::require_free(directories);  // what a live owner changes meanwhile looks like damage
-  const Survey before = survey_store(directories, Access::write);
+  const Survey before = survey_before_locking(directories);
   std::vector<std::optional<StoreLock>> locks(before.paths.size());
   const auto lock_good = [&](const Survey& survey) {
     for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
