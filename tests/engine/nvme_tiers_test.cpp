@@ -237,6 +237,35 @@ TEST(SumsOnNvme, of_units_that_miss_micro_batches_equal_those_in_host_memory) {
   EXPECT_EQ(hashes[0], hashes[1]);
 }
 
+// One of three paths goes in the middle of a run; optimizer, gradients and parameters go on by parity.
+TEST(LostPath, of_three_with_parity_changes_no_bit) {
+  for (const int accumulation : {1, 2}) {
+    const TemporaryFolder folder;
+    EngineRun run = nvme_run(all_nvme, folder);
+    run.options.accumulation = accumulation;
+    run.options.parameter_buffers = run.options.gradient_buffers = 3;
+    run.options.swap_parity = 1;
+    run.options.swap_directories.clear();
+    for (const char* name : {"a", "b", "c"}) {
+      std::filesystem::create_directory(folder.path() + "/" + name);
+      run.options.swap_directories.push_back(folder.path() + "/" + name);
+    }
+    const auto plan = std::make_shared<FaultPlan>();
+    run.make_io = [&] {
+      return make_delaying_engine(make_fault_engine(make_thread_engine({}), plan),
+                                  {.read = {.fixed = std::chrono::microseconds(100)},
+                                   .write = {.fixed = std::chrono::microseconds(200)}});
+    };
+    run.before_micro_batch = [&](std::uint64_t step, int micro_batch, ToyModule&) {
+      if (step != 1 || micro_batch != accumulation - 1) return;
+      for (const char* files : {"b/rank-00000/extents.bin", "b/rank-00000/scratch/extents.bin"})
+        plan->add({.path_suffix = files, .code = ENODEV});
+    };
+    expect_bits_of_the_oracle(run, fmt::format("accumulation {}", accumulation));
+    EXPECT_GT(plan->hits(), 1u);
+  }
+}
+
 struct Fault {
   const char* name;
   IoDirection direction;
