@@ -80,7 +80,7 @@ struct Disk {
                   context.placement, context.options, 0, 1));
     store = std::make_unique<ScratchStore>(
         context, optimizer_blocks(context.units, context.placement, context.options));
-    store->create();
+    store->create({});
   }
   static EngineOptions options(const TemporaryFolder& folder) {
     EngineOptions options;
