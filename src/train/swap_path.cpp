@@ -260,10 +260,12 @@ bool warn_of_separated_run(const std::vector<std::string>& directories, IoEngine
         });
       });
       log_warning(fmt::format(
-          "{} held step {} of an earlier run of other swap paths, which this run replaces{}. {}", directory,
-          commits.back().step,
+          "{} held step {} of an earlier run of other swap paths, which this run replaces{}. To keep that "
+          "run, "
+          "give all its swap paths{} with --resume swap, or this run another --swap-path.",
+          directory, commits.back().step,
           all.empty() ? "" : fmt::format("; {} is left behind and may be deleted", path_list(all)),
-          how_to_keep));
+          all.empty() ? "" : fmt::format(", {} too,", path_list(all))));
       return true;
     } catch (const Error&) {  // nothing whole is replaced here
     }

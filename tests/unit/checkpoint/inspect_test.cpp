@@ -329,12 +329,16 @@ TEST_F(InspectTest, hash_of_a_store_without_durability_is_refused_not_left_out) 
 }
 
 TEST_F(InspectTest, pipe_in_the_place_of_any_file_is_a_problem_and_nobody_waits_for_it) {
-  for (const char* name : {"store.json", "journal.bin", "extents.bin", "lock"}) {
+  for (const std::string name : {"store.json", "journal.bin", "extents.bin", "lock"}) {
     make(1, 1, 200);
     const std::string path = rank_folder(0) + "/" + name;
     std::filesystem::remove(path);
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-    EXPECT_THAT(inspect({}).problems, ::testing::Contains(HasSubstr(path)));
+    const InspectReport report = inspect({});
+    if (name == "lock")  // of a dead drive, for one: who owns the store is not known then
+      EXPECT_EQ(report.ranks.at(0).owner.state, SwapOwner::State::unknown);
+    else
+      EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr(path)));
     std::filesystem::remove_all(rank_folder(0));
   }
 }
