@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/fault_io_engine.h"
+#include "tests/unit/aio/hooked_engines.h"
 #include "tests/unit/aio/in_child.h"
 #include "tests/unit/aio/io_fixture.h"
 
@@ -15,16 +16,7 @@ namespace {
 
 using namespace headrace::literals;
 
-struct Hooked {
-  const char* name;
-  std::unique_ptr<IoEngine> (*make)(const IoEngineOptions&, aio::RequestHook);
-};
-
-void PrintTo(const Hooked& hooked, std::ostream* out) {
-  *out << hooked.name;
-}
-
-class EngineFaults : public ::testing::TestWithParam<Hooked> {
+class EngineFaults : public ::testing::TestWithParam<HookedEngine> {
  protected:
   std::unique_ptr<IoEngine> make() const {
     return GetParam().make({.queue_depth = 4, .request_bytes = 64_KiB}, plan_->request_hook());
@@ -133,9 +125,7 @@ TEST_P(EngineFaults, the_kernels_own_short_write_and_refusal_at_a_size_limit_sur
       "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Engines, EngineFaults,
-                         ::testing::Values(Hooked{"uring", aio::make_uring_engine},
-                                           Hooked{"threads", aio::make_thread_engine}),
+INSTANTIATE_TEST_SUITE_P(Engines, EngineFaults, hooked_engines(),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

@@ -9,21 +9,13 @@
 #include <vector>
 
 #include "tests/support/fault_io_engine.h"
+#include "tests/unit/aio/hooked_engines.h"
 #include "tests/unit/aio/io_fixture.h"
 
 namespace headrace::testing {
 namespace {
 
 using namespace headrace::literals;
-
-struct Hooked {
-  const char* name;
-  std::unique_ptr<IoEngine> (*make)(const IoEngineOptions&, aio::RequestHook);
-};
-
-void PrintTo(const Hooked& hooked, std::ostream* out) {
-  *out << hooked.name;
-}
 
 // A range of memory that starts `shift` bytes after an aligned address, with a guard before and after.
 class ShiftedMemory {
@@ -47,7 +39,7 @@ class ShiftedMemory {
   Bytes begin_ = 0, bytes_;
 };
 
-class Unaligned : public ::testing::TestWithParam<Hooked> {
+class Unaligned : public ::testing::TestWithParam<HookedEngine> {
  protected:
   std::unique_ptr<IoEngine> make(const IoEngineOptions& options = {}) const {
     return GetParam().make(options, plan_->request_hook());
@@ -268,9 +260,7 @@ TEST_P(Unaligned, short_and_interrupted_requests_change_no_byte) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engines, Unaligned,
-                         ::testing::Values(Hooked{"uring", aio::make_uring_engine},
-                                           Hooked{"threads", aio::make_thread_engine}),
+INSTANTIATE_TEST_SUITE_P(Engines, Unaligned, hooked_engines(),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
