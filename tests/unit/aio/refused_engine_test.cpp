@@ -1,6 +1,9 @@
 // Engines whose kernel refuses to go on.
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <thread>
@@ -87,6 +90,35 @@ TEST(UringFaults, without_a_thread_of_its_own_the_ring_goes_on_while_someone_wai
         EXPECT_THAT(captured.text(), HasSubstr("pids.max"));
       },
       "thread of the I/O engine was refused");
+}
+
+// The limit of threads counts the kernel's too. Root is exempt from it, so the test becomes nobody where it
+// can.
+TEST(UringFaults, without_the_kernels_thread_submission_is_by_system_calls_with_one_warning) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        AlignedMemory memory(64_KiB), read(64_KiB);
+        constexpr uid_t nobody = 65534;
+        if (::geteuid() == 0) {
+          ASSERT_EQ(::setresgid(nobody, nobody, nobody), 0);
+          ASSERT_EQ(::setresuid(nobody, nobody, nobody), 0);
+        }
+        const rlimit limit{1, 1};
+        ASSERT_EQ(::setrlimit(RLIMIT_NPROC, &limit), 0);
+        CapturedStandardError captured;
+        for (std::uint64_t i = 0; i < 3; ++i) {
+          const auto engine = make_uring_engine({.queue_depth = 4, .poll_submissions = true});
+          expect_whole(transfer(*engine, IoDirection::write, file, 0, memory.fill(i)), 64_KiB);
+          expect_whole(transfer(*engine, IoDirection::read, file, 0, read), 64_KiB);
+          EXPECT_TRUE(read == memory);
+        }
+        const std::string message = captured.text();
+        EXPECT_THAT(message, HasSubstr("SQPOLL"));
+        EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;
+      },
+      "pids.max");
 }
 
 TEST(ThreadFaults, no_thread_at_all_is_an_error_of_the_submit) {
