@@ -83,6 +83,7 @@ class ThreadPath final : public IoPath {
   }
 
   void stop() {
+    stop_retrying();
     queue_.close();
     for (std::thread& thread : threads_) thread.join();
   }

@@ -92,6 +92,7 @@ UringPath::UringPath(const Uring::Options& options, Bytes in_flight_bytes, const
 }
 
 UringPath::~UringPath() {
+  stop_retrying();
   if (!pump_.joinable()) return;
   {
     const Lock lock(mutex_);
@@ -103,6 +104,10 @@ UringPath::~UringPath() {
 
 void UringPath::add(std::shared_ptr<Operation> operation) {
   queue_.add(std::move(operation));
+  issue_queued();
+}
+
+void UringPath::issue_queued() {
   Lock lock(mutex_);
   Outcomes at_once;
   do {

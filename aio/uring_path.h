@@ -62,6 +62,7 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   };
   using Outcomes = std::vector<Outcome>;
 
+  void issue_queued() override;
   // All under the lock.
   bool in_flight() const { return free_slots_.size() < slots_.size(); }
   void issue_ready(Outcomes& at_once);
