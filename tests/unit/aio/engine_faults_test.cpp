@@ -67,11 +67,10 @@ TEST_P(EngineFaults, requests_to_be_tried_again_are) {
 // The page cache takes the writes beside it at once: they are done long before the kernel would be given up.
 TEST_P(EngineFaults, a_request_to_be_tried_again_later_holds_no_other_up) {
   std::atomic<bool> refused{true};
-  const auto engine = GetParam().make({.queue_depth = 1, .request_bytes = 64_KiB},
-                                      [&](IoDirection, std::uint64_t offset, Bytes bytes) {
-                                        return refused && offset >= 1_MiB ? -std::int64_t{EAGAIN}
-                                                                          : static_cast<std::int64_t>(bytes);
-                                      });
+  const auto engine = GetParam().make(
+      {.queue_depth = 1, .request_bytes = 64_KiB}, [&](IoDirection, std::uint64_t offset, Bytes bytes) {
+        return refused && offset >= 1_MiB ? -std::int64_t{EAGAIN} : static_cast<std::int64_t>(bytes);
+      });
   const IoFile file = create(false);
   AlignedMemory memory(64_KiB), read(64_KiB);
   memory.fill(1);

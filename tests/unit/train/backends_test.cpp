@@ -44,8 +44,9 @@ class Backend : public ::testing::Test {
     const Backends backends = make_backends(options, 1 << 20);
     const IoFile file = IoFile::open(folder_ / "data", IoFile::Mode::create);
     alignas(4096) static std::array<std::byte, 4096> block;
-    EXPECT_TRUE(
-        backends.io->submit(IoDirection::write, file, 0, HostLease::borrowed(block), block.size()).wait().ok());
+    EXPECT_TRUE(backends.io->submit(IoDirection::write, file, 0, HostLease::borrowed(block), block.size())
+                    .wait()
+                    .ok());
     return threads_that_submit();
   }
 
