@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <vector>
 
@@ -82,6 +83,21 @@ TEST_P(EngineFaults, a_request_to_be_tried_again_later_holds_no_other_up) {
   expect_whole(waiting.wait(), 64_KiB);
   expect_whole(transfer(*engine, IoDirection::read, file, 1_MiB, read), 64_KiB);
   EXPECT_TRUE(read == memory);
+}
+
+// The kernel takes nothing for a while: so long at least is the wait.
+TEST_P(EngineFaults, a_wait_for_a_slow_device_is_counted) {
+  using Clock = std::chrono::steady_clock;
+  const auto from = Clock::now() + std::chrono::milliseconds(200);
+  const auto engine = GetParam().make({}, [from](IoDirection, std::uint64_t, Bytes bytes) {
+    return Clock::now() < from ? -std::int64_t{EAGAIN} : static_cast<std::int64_t>(bytes);
+  });
+  const IoFile file = create();
+  const AlignedMemory memory(4096);
+  IoTicket ticket = engine->submit(IoDirection::write, file, 0, memory.lease(), 4096);
+  const double least = std::chrono::duration<double>(from - Clock::now()).count();
+  expect_whole(ticket.wait(), 4096);
+  EXPECT_GT(engine->counters().wait_seconds, least / 2);
 }
 
 TEST_P(EngineFaults, a_request_that_is_refused_again_and_again_is_given_up) {
