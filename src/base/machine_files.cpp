@@ -1,3 +1,4 @@
+#include "headrace/machine_files.h"
 
 #include <algorithm>
 #include <charconv>
