@@ -12,6 +12,7 @@
 
 #include "aio/engine_thread.h"
 #include "aio/file_links.h"
+#include "aio/fork_count.h"
 #include "headrace/log.h"
 
 namespace headrace::aio {
@@ -67,7 +68,7 @@ class UringPath::FileLink final : public IoFile::Links::Link {
   FileLink(const FileLink&) = delete;
   FileLink& operator=(const FileLink&) = delete;
   ~FileLink() override {
-    if (::getpid() != owner_) return;  // the ring is the parent's
+    if (fork_count() != owner_) return;  // the ring is the parent's
     if (const auto path = path_.lock()) path->release_file(place_);
   }
   bool stale() const override { return path_.expired(); }
@@ -76,7 +77,7 @@ class UringPath::FileLink final : public IoFile::Links::Link {
  private:
   const std::weak_ptr<UringPath> path_;
   const std::uint32_t place_;
-  const pid_t owner_ = ::getpid();
+  const std::uint32_t owner_ = fork_count();
 };
 
 UringPath::UringPath(const Uring::Options& options, Bytes in_flight_bytes, const RequestHook& hook)
