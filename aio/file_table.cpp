@@ -1,9 +1,7 @@
 #include "aio/file_table.h"
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include "aio/file_links.h"
+#include "aio/fork_count.h"
 
 namespace headrace::aio {
 namespace {
@@ -21,7 +19,7 @@ class FileTable::Link final : public IoFile::Links::Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
   ~Link() override {
-    if (::getpid() != owner_) return;  // the ring is the parent's
+    if (fork_count() != owner_) return;  // the ring is the parent's
     if (const auto table = table_.lock()) table->release(place_);
   }
   bool stale() const override { return table_.expired(); }
@@ -30,7 +28,7 @@ class FileTable::Link final : public IoFile::Links::Link {
  private:
   const std::weak_ptr<FileTable> table_;
   const std::uint32_t place_;
-  const pid_t owner_ = ::getpid();
+  const std::uint32_t owner_ = fork_count();
 };
 
 FileTable::FileTable(Uring& ring) : id_(next_id()), ring_(ring) {

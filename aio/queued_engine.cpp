@@ -1,13 +1,12 @@
 #include "aio/queued_engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <limits>
 #include <new>
 
+#include "aio/fork_count.h"
 #include "aio/transfer_parts.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
@@ -94,7 +93,7 @@ class QueuedEngine::Registration final : public IoRegistration::State {
 };
 
 QueuedEngine::QueuedEngine(const IoEngineOptions& options, RequestHook hook)
-    : options_(options), hook_(std::move(hook)), owner_(::getpid()) {
+    : options_(options), hook_(std::move(hook)), owner_(fork_count()) {
   check_options(options);
 }
 
@@ -258,7 +257,7 @@ void QueuedEngine::note_end(Job& job) {
 }
 
 bool QueuedEngine::in_forked_child() const {
-  return ::getpid() != owner_;
+  return fork_count() != owner_;
 }
 
 }  // namespace headrace::aio
