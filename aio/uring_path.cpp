@@ -12,6 +12,7 @@
 #include "headrace/log.h"
 
 namespace headrace::aio {
+
 UringPath::UringPath(const Uring::Options& options, Bytes in_flight_bytes, const RequestHook& hook)
     : IoPath(hook), ring_(options), slots_(options.entries), max_bytes_in_flight_(in_flight_bytes) {
   driver_outcomes_.reserve(2 * std::size_t{options.entries});

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/fault_io_engine.h"
 #include "tests/unit/aio/in_child.h"
 #include "tests/unit/aio/io_fixture.h"
 
@@ -90,6 +91,27 @@ TEST(UringFaults, without_a_thread_of_its_own_the_ring_goes_on_while_someone_wai
         EXPECT_THAT(captured.text(), HasSubstr("pids.max"));
       },
       "thread of the I/O engine was refused");
+}
+
+// Who completes the others' requests then waits for one that the kernel could not take.
+TEST(UringFaults, without_a_thread_of_its_own_a_request_is_tried_again_all_the_same) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const auto plan = std::make_shared<FaultPlan>();
+        plan->add({.every = 2, .code = EAGAIN});
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        AlignedMemory memory(64_KiB), read(64_KiB);
+        refuse_system_call(SYS_clone, EAGAIN);
+        refuse_system_call(SYS_clone3, EAGAIN);
+        const auto engine =
+            aio::make_uring_engine({.queue_depth = 4, .request_bytes = 4096}, plan->request_hook());
+        expect_whole(transfer(*engine, IoDirection::write, file, 0, memory.fill(1)), 64_KiB);
+        expect_whole(transfer(*engine, IoDirection::read, file, 0, read), 64_KiB);
+        EXPECT_TRUE(read == memory);
+        EXPECT_GE(plan->hits(), 32u);
+      },
+      "");
 }
 
 // The limit of threads counts the kernel's too. Root is exempt from it, so the test becomes nobody where it
