@@ -24,7 +24,7 @@ class DelayedRequests {
 
   // False where there is no thread or memory for it: it is the caller's to wait then.
   bool add(const Request& request, std::chrono::microseconds pause);
-  // Blocks until the thread has ended. No request may be left.
+  // Blocks until the thread has ended. What still waits is forgotten.
   void stop();
 
  private:
