@@ -1,5 +1,6 @@
 """Ranks that are all asked to stop at once, early in the run: the job ends as a stopped one, and what the swap path holds goes on."""
 import os
+import pathlib
 import re
 import signal
 import time
@@ -13,7 +14,7 @@ RANKS = 3
 def catches_the_signal(pid):
     """Whether the process has its handlers: before, the signal ends it by itself."""
     try:
-        status = open(f"/proc/{pid}/status", encoding="ascii").read()
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return False
     return bool(int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> (signal.SIGUSR1 - 1) & 1)

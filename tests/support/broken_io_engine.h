@@ -13,9 +13,9 @@ namespace headrace::testing {
 
 enum class Defect : std::uint8_t {
   none,
-  flips_a_bit,                      // of the last byte that was read
+  flips_a_bit,              // of the last byte that was read
   writes_behind_its_bytes,  // reads, and changes the byte after what was asked for
-  writes_a_block_more,              // zeros behind what is written
+  writes_a_block_more,      // zeros behind what is written
   cuts_offsets_at_4_gib,
   cuts_transfers_at_2_gib,
   hides_errors,

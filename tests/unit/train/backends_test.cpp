@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "headrace/io_probe.h"
+#include "tests/support/bounded_wait.h"
 
 namespace headrace {
 namespace {
@@ -57,6 +58,7 @@ class Backend : public ::testing::Test {
 TEST_F(Backend, of_a_run_that_polls_submissions_has_a_thread_of_the_kernel_for_them) {
   for (const IoTrial& flag : probe_uring().flags)
     if (flag.name == "SQPOLL" && flag.code != 0) GTEST_SKIP() << "SQPOLL is refused here";
+  ASSERT_TRUE(test::eventually([] { return threads_that_submit() == 0; }));  // the kernel ends the probe's
   EXPECT_EQ(threads_that_submit_for(options_), 0u);
   options_.poll_submissions = true;
   EXPECT_EQ(threads_that_submit_for(options_), 1u);
