@@ -167,7 +167,8 @@ const QueuedEngine::Path* QueuedEngine::find_path(const IoFile& file) const {
 }
 
 const QueuedEngine::Path& QueuedEngine::open_path(const IoFile& file) {
-  const auto limits = read_device_limits(file.id().device);
+  const auto device = block_device_of(file.id().device);
+  const auto limits = device ? limits_of(*device) : std::nullopt;
   const bool asked = wants_polling(options_, file);
   const IoShape shape = choose_shape(options_, limits);
   auto io = asked && has_poll_queues(file, limits) ? try_polled_path(shape, file) : nullptr;

@@ -163,6 +163,7 @@ SwapDescription SwapStore::describe(const Directories& directories) {
   }
   result.durability = survey.description.shape.durability;
   result.parity = survey.description.shape.parity;
+  result.layout_identity = layout_identity(survey.description.layout);
   result.layout = std::move(survey.description.layout);
   result.blocks = std::move(survey.description.blocks);
   result.extent_alignment = survey.description.shape.alignment;

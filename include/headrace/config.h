@@ -59,6 +59,7 @@ struct ResolvedOptions {
   IoKind io = IoKind::automatic;
   std::optional<std::uint32_t> io_depth;  // none: the I/O engine's own choice
   std::optional<Bytes> io_request_bytes;
+  bool poll_completions = false, poll_submissions = false;  // of io_uring
   std::vector<std::string> swap_paths;
   std::string swap_path_name = "--swap-path";  // or the key of the file that gave them
   std::optional<Bytes> swap_cache_bytes;       // none: what a host limit leaves

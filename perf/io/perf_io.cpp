@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/io_engine.h"
 
@@ -63,7 +64,7 @@ class Meter {
   Cost read() const {
     rusage now{};
     ::getrusage(RUSAGE_SELF, &now);
-    return {.seconds = std::chrono::duration<double>(Clock::now() - start_).count(),
+    return {.seconds = seconds_since(start_),
             .user_seconds = seconds_of(now.ru_utime) - seconds_of(before_.ru_utime),
             .system_seconds = seconds_of(now.ru_stime) - seconds_of(before_.ru_stime)};
   }

@@ -64,6 +64,8 @@ constexpr Condition conditions[] = {
     {"require_io_uring", true, nvme, uses_nvme},
     {"io_depth", true, nvme, uses_nvme},
     {"io_request", true, nvme, uses_nvme},
+    {"poll_completions", true, nvme, uses_nvme},
+    {"poll_submissions", true, nvme, uses_nvme},
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},

@@ -56,8 +56,9 @@ RunInputs check_inputs(const ResolvedOptions& options) {
   return {std::move(training), std::move(held_out), std::move(plan)};
 }
 
-void Session::open_backends() {
+void Session::open_backends(StopSignals& signals) {
   backends = make_backends(options, device_arena_bytes(inputs.plan));
+  signals.end_connecting();
   run = run_identity(options, inputs.training.bytes);
   check_ranks_agree(options, run, *backends.communicator, *backends.device);
   place_by_measured_rates(options, inputs.plan, backends.io.get());

@@ -46,12 +46,6 @@ Bytes bytes_of_stores(const std::string& path) {
   return bytes;
 }
 
-// Paths on one file system share its space.
-struct Disk {
-  std::vector<std::string> paths;
-  Bytes needed = 0, needed_without_durability = 0, available = 0;
-};
-
 // Bytes of each path with --durability none; empty where that is no choice.
 std::vector<Bytes> bytes_without_durability(const RunPlan& plan) {
   PlanRequest request = plan.request;
@@ -60,31 +54,24 @@ std::vector<Bytes> bytes_without_durability(const RunPlan& plan) {
   return plan_memory(request).nvme_path_bytes;
 }
 
-std::vector<Disk> disks_of(const ResolvedOptions& options, const RunPlan& plan,
-                           std::vector<std::string>& unknown) {
-  std::map<dev_t, Disk> disks;
-  const auto ranks = static_cast<Bytes>(options.launch.local_size);
-  const std::vector<Bytes> otherwise = bytes_without_durability(plan);
-  for (std::size_t p = 0; p < options.swap_paths.size(); ++p) {
-    const std::string& path = options.swap_paths[p];
-    struct stat status {};
-    std::error_code error;
-    const fs::space_info space = fs::space(path, error);
-    if (error || ::stat(path.c_str(), &status) != 0) {
-      unknown.push_back(path);
-      continue;
-    }
-    Disk& disk = disks[status.st_dev];
-    if (disk.paths.empty()) disk.available = space.available;
-    disk.paths.push_back(path);
-    disk.available += bytes_of_stores(path);
-    const Bytes needed = plan.memory.nvme_path_bytes.at(p);
-    disk.needed += needed * ranks;
-    disk.needed_without_durability += (otherwise.empty() ? needed : otherwise.at(p)) * ranks;
-  }
-  std::vector<Disk> result;
-  for (auto& [device, disk] : disks) result.push_back(std::move(disk));
-  return result;
+// What the stores of all ranks of this host need, in bytes of each path for one rank.
+std::vector<PathSpace> spaces_of(const ResolvedOptions& options, const std::vector<Bytes>& needed) {
+  std::vector<PathSpace> paths;
+  for (std::size_t p = 0; p < options.swap_paths.size(); ++p)
+    paths.push_back({options.swap_paths[p], needed.at(p) * static_cast<Bytes>(options.launch.local_size),
+                     bytes_of_stores(options.swap_paths[p])});
+  return paths;
+}
+
+// Empty where it would not fit either, or is no choice.
+std::string advice_of_durability(const ResolvedOptions& options, const RunPlan& plan, const DiskSpace& full) {
+  const std::vector<Bytes> needed = bytes_without_durability(plan);
+  if (needed.empty()) return "";
+  std::vector<std::string> unknown;
+  const auto disks = space_by_disk(spaces_of(options, needed), &unknown);
+  const auto same = std::ranges::find(disks, full.paths, &DiskSpace::paths);
+  if (same == disks.end() || !std::ranges::all_of(disks, &DiskSpace::is_enough)) return "";
+  return fmt::format("; --durability none needs {}, and cannot be resumed", format_bytes(same->needed));
 }
 
 // Why the path cannot be used; empty when it can (FIELD-CASES A16).
@@ -168,13 +155,9 @@ void place_by_measured_rates(const ResolvedOptions& options, RunPlan& plan, IoEn
 
 SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan) {
   SwapSpace result;
-  const std::vector<Disk> disks = disks_of(options, plan, result.unknown);
-  const auto fits = [](const Disk& disk) { return disk.needed <= disk.available; };
-  const auto full = std::find_if_not(disks.begin(), disks.end(), fits);
+  const auto disks = space_by_disk(spaces_of(options, plan.memory.nvme_path_bytes), &result.unknown);
+  const auto full = std::ranges::find_if_not(disks, &DiskSpace::is_enough);
   if (full == disks.end()) return result;
-  const bool would_fit = std::all_of(disks.begin(), disks.end(), [](const Disk& disk) {
-    return disk.needed_without_durability <= disk.available;
-  });
   result.shortage = fmt::format(
       "the swap store{} in {}, whose file system has {} for {}, an earlier run's stores included. Free some "
       "space, or give a swap path on a larger disk{}.",
@@ -182,9 +165,7 @@ SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan) {
           ? fmt::format(" needs {}", format_bytes(full->needed))
           : fmt::format("s of {} ranks need {}", options.launch.local_size, format_bytes(full->needed)),
       path_list(full->paths), format_bytes(full->available), options.launch.local_size == 1 ? "it" : "them",
-      would_fit ? fmt::format("; --durability none needs {}, and cannot be resumed",
-                              format_bytes(full->needed_without_durability))
-                : "");
+      advice_of_durability(options, plan, *full));
   return result;
 }
 
