@@ -68,6 +68,10 @@ struct SwapRepair {
   std::vector<std::string> problems;  // what parity could not rebuild
 };
 
+// The shell command that brings lost paths back: it makes their folders first, as repair() would not make
+// what they lie in. `all` are the store's folders or what holds them, the lost ones too.
+std::string repair_command(const std::vector<std::string>& lost, const std::vector<std::string>& all);
+
 // Bytes per second of each folder's file system for block I/O, half reads, half writes: a short direct probe
 // (at most half a second and 64 MiB a folder, deleted at once). 0 where it cannot be, or is not direct.
 std::vector<double> measure_path_rates(const std::vector<std::string>& directories, IoEngine& engine);
