@@ -130,7 +130,7 @@ class Repair {
           "the swap folder {} cannot be made: {}. Mount its drive, or `mkdir -p {}`, and repair again.",
           found.directory, std::strerror(code), shell_word(found.directory)));
     Path& path = paths_[p];
-    locks_[p].emplace(StoreLock::acquire(found.directory));
+    if (!locks_[p]) locks_[p].emplace(StoreLock::acquire(found.directory));
     path.made_folder = !folder_is_there;
     IoFile file = open_extents(
         found.directory, shape_,

@@ -37,11 +37,13 @@ std::string path_above(const std::string& rank_folder) {
   return above.empty() ? "." : above.string();
 }
 
-// Only with a journal are states kept across runs.
+// A store of a run that was ended while it made it has no store.json yet; one without a journal keeps
+// nothing.
 bool keeps_states(const Paths& rank_folders) {
   return std::any_of(rank_folders.begin(), rank_folders.end(), [](const std::string& folder) {
     std::error_code error;
-    return fs::exists(fs::symlink_status(folder + "/journal.bin", error));
+    return fs::exists(fs::symlink_status(folder + "/store.json", error)) &&
+           fs::exists(fs::symlink_status(folder + "/journal.bin", error));
   });
 }
 

@@ -50,7 +50,7 @@ class Inspect(ProgramTest):
     def test_running_job_is_inspected_and_not_disturbed(self):
         flags = ["train", *TINY, *ON_NVME, "--schedule", "constant", "--steps", 12]
         self.succeeds(*flags, "--quiet", "--metrics", "alone.jsonl")
-        job = self.start(*flags, "--metrics", "watched.jsonl")
+        job = self.start(*flags, "--metrics", "watched.jsonl", "--overwrite-swap")
         self.wait_for_step(job, "watched.jsonl", 1)
         looks = 0
         while job.poll() is None:
@@ -98,7 +98,7 @@ class Inspect(ProgramTest):
     def test_hash_of_what_keeps_no_state_fails(self):
         self.succeeds(*RUN, "--steps", 1)
         self.assertRegex(self.report("--hash")["state_hash"], r"^[0-9a-f]{16}$")
-        self.succeeds(*RUN, "--steps", 1, "--durability", "none")
+        self.succeeds(*RUN, "--steps", 1, "--durability", "none", "--overwrite-swap")
         self.report()
         report = self.report("--hash", status=1)
         self.assertIsNone(report["state_hash"])
