@@ -10,6 +10,7 @@ void search_until(TuneSearch& search, double deadline, const SearchLoop& loop) {
   while (!loop.stop_requested() && now + longest <= deadline) {
     const auto next = search.next((now - start) / std::max(deadline - longest - start, 1e-9));
     if (!next) return;
+    loop.trial_began(*next);
     TuneTrial trial = loop.run(next->point, deadline);
     trial.stage = name_of(next->stage);
     if (trial.failure.empty())

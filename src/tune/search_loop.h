@@ -15,6 +15,7 @@ struct SearchLoop {
   // One trial, which ends at about `deadline` whatever it has by then; a failure is in the trial.
   std::function<TuneTrial(const GridPoint& point, double deadline)> run;
   std::function<bool()> stop_requested;
+  std::function<void(const TuneSearch::Trial&)> trial_began;
   std::function<void(const TuneTrial&)> trial_ended;
 };
 
