@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "headrace/bench.h"
-#include "headrace/memory.h"
 
 namespace headrace::cli {
 namespace {
