@@ -143,8 +143,8 @@ int finish(const TuneFlags& flags, const TuneOptions& options, const TuneReport&
     remove_if_empty(fragment);
     if (report.stopped) return Interrupt::exit_status;
     if (report.trials.empty())
-      throw DoesNotFit(
-          "no point fits into --host-memory, or there was no time for one. Give more of either.");
+      throw DoesNotFit(fmt::format("no point fits into {} of host memory. Give a larger --host-memory.",
+                                   format_bytes(options.host_memory_bytes)));
     throw Error(fmt::format("no point ran. The first one failed: {}", report.trials.front().failure));
   }
   fmt::print("{}", tune_text(report, options, endurance));

@@ -19,7 +19,8 @@ struct SearchLoop {
   std::function<void(const TuneTrial&)> trial_ended;
 };
 
-// No trial is begun that, if it takes as long as the longest one so far, would end after `deadline`.
+// No trial is begun that, if it takes as long as the longest one so far, would end after `deadline`; but one
+// is, however late it is.
 void search_until(TuneSearch& search, double deadline, const SearchLoop& loop);
 
 }  // namespace headrace::tune

@@ -113,22 +113,19 @@ class Inspect(ProgramTest):
                 return stdout, stderr
         self.skipTest("this machine reads the store before a signal arrives")
 
-    def test_interrupt_of_verify_says_what_was_checked(self):
-        self.succeeds(*RUN, "--steps", 2)
-        stdout, stderr = self.interrupted("inspect", "swap", "--verify", "--hash", "--json")
-        report = json.loads(stdout)
-        self.assertTrue(report["stopped"])
-        self.assertIsNone(report["state_hash"])
-        self.assertEqual(report["problems"], [])
-        self.assertIn("headrace: stopped after", stderr)
-
-    def test_interrupt_of_repair_leaves_a_store_that_the_next_one_repairs(self):
+    def test_interrupt_says_what_was_checked_and_leaves_a_store_that_the_next_repair_makes_whole(self):
         paths = [f"swap/{name}" for name in ("a", "b", "c")]
         for path in paths:
             (self.folder / path).mkdir()
         self.succeeds("train", *TINY, "--offload-optimizer", "nvme", "--swap-parity", 1, "--quiet", "--steps", 2,
                       *(f"--swap-path={path}" for path in paths))
         state_hash = json.loads(self.succeeds("inspect", *paths, "--hash", "--json").stdout)["state_hash"]
+        stdout, stderr = self.interrupted("inspect", *paths, "--verify", "--hash", "--json")
+        report = json.loads(stdout)
+        self.assertTrue(report["stopped"])
+        self.assertIsNone(report["state_hash"])
+        self.assertEqual(report["problems"], [])
+        self.assertIn("headrace: stopped after", stderr)
         shutil.rmtree(self.folder / "swap" / "b")
         (self.folder / "swap" / "b").mkdir()
         stdout, stderr = self.interrupted("inspect", *paths, "--repair", "--json")

@@ -75,6 +75,15 @@ TEST(SearchLoop, a_trial_longer_than_all_the_time_is_the_last) {
   EXPECT_EQ(search.decision()->best, GridPoint{4});
 }
 
+TEST(SearchLoop, runs_one_trial_however_late_it_is) {
+  FakeTime time;
+  time.now = 50;
+  TuneSearch search(line(10), all_of_ten);
+  search_until(search, 48, time.loop([](const GridPoint&) { return 1.0; }));
+  EXPECT_EQ(time.starts.size(), 1u);
+  EXPECT_TRUE(search.decision());
+}
+
 TEST(SearchLoop, stops_after_the_trial_in_progress) {
   FakeTime time;
   TuneSearch search(line(10), all_of_ten);
