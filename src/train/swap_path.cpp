@@ -5,15 +5,14 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
 #include "headrace/errors.h"
+#include "headrace/folders.h"
 #include "headrace/log.h"
 #include "headrace/shell_words.h"
 #include "src/train/replaced_run.h"
@@ -76,33 +75,6 @@ std::string advice_of_durability(const ResolvedOptions& options, const RunPlan& 
   return fmt::format("; --durability none needs {}, and cannot be resumed", format_bytes(same->needed));
 }
 
-// Why the path cannot be used; empty when it can (FIELD-CASES A16).
-std::string problem_of(const std::string& name, const std::string& path) {
-  std::error_code error;
-  // The folder must exist: a mistyped path would otherwise fill the wrong file system.
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status))
-    return fmt::format(
-        "{} {} does not exist{}. Create the folder on the drive that is to hold optimizer states.", name,
-        path, fs::is_symlink(fs::symlink_status(path, error)) ? " (it is a dangling link)" : "");
-  if (!fs::is_directory(status))
-    return fmt::format("{} {} is not a folder. Give a folder on the drive that is to hold optimizer states.",
-                       name, path);
-  if (::access(path.c_str(), W_OK | X_OK) != 0)
-    return fmt::format("{} {} cannot be written: {}.", name, path, std::strerror(errno));
-  return "";
-}
-
-void refuse_same_folder(const std::string& name, const std::vector<std::string>& paths) {
-  for (std::size_t second = 1; second < paths.size(); ++second)
-    for (std::size_t first = 0; first < second; ++first) {
-      std::error_code error;
-      if (fs::equivalent(paths[first], paths[second], error) && !error)
-        throw UsageError(fmt::format("{} {} and {} are the same folder. Give each once.", name, paths[first],
-                                     paths[second]));
-    }
-}
-
 std::string plural_are(const std::vector<std::string>& paths) {
   return fmt::format("{} {}", path_list(paths), paths.size() == 1 ? "is" : "are");
 }
@@ -145,16 +117,18 @@ void check_resumable(const ResolvedOptions& options) {
 
 void check_swap_path(const ResolvedOptions& options) {
   if (options.swap_paths.empty()) return;
+  // The folder must exist: a mistyped path would otherwise fill the wrong file system (FIELD-CASES A16).
+  constexpr std::string_view purpose = "on the drive that is to hold optimizer states";
   std::uint32_t unusable = 0;
   for (const std::string& path : options.swap_paths) {
-    const std::string problem = problem_of(options.swap_path_name, path);
+    const std::string problem = folder_problem(options.swap_path_name, path, purpose);
     if (problem.empty()) {
       refuse_inside_data(options, options.swap_path_name, path);
       continue;
     }
     if (!options.resume_swap || ++unusable > options.engine.swap_parity) throw UsageError(problem);
   }
-  refuse_same_folder(options.swap_path_name, options.swap_paths);
+  require_different_folders(options.swap_path_name, options.swap_paths);
   if (options.resume_swap) check_resumable(options);
 }
 
