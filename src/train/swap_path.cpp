@@ -7,7 +7,6 @@
 #include <sys/statfs.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <map>
 
