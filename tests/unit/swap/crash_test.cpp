@@ -249,50 +249,5 @@ TEST_F(CrashTest, the_recorded_run_flushes_data_before_the_record_that_names_it)
   }
 }
 
-// A child commits step after step and says which; the parent kills it at a random moment.
-std::uint64_t last_step_before_kill(const SwapStoreOptions& options, std::chrono::microseconds after) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return 0;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const auto engine = make_thread_engine({});
-    const auto store = SwapStore::create(options, blocks_of(odd_sizes), *engine);
-    for (std::uint64_t step = 1;; ++step) {
-      commit_step(*store, step);
-      (void)!::write(ends[1], &step, sizeof(step));
-      store->release_superseded();
-    }
-  }
-  ::close(ends[1]);
-  std::uint64_t step = 0, acknowledged = 0;
-  (void)!::read(ends[0], &acknowledged, sizeof(acknowledged));  // at least one commit
-  std::this_thread::sleep_for(after);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
-  while (::read(ends[0], &step, sizeof(step)) == static_cast<ssize_t>(sizeof(step))) acknowledged = step;
-  ::close(ends[0]);
-  return acknowledged;
-}
-
-TEST(KillTest, kill_9_at_random_moments_leaves_the_last_acknowledged_step_or_the_one_being_committed) {
-  const TemporaryFolder folder(memory_folder());
-  std::mt19937 random(7);
-  for (int round = 0; round < 20; ++round) {
-    const SwapStoreOptions options{{folder.path("rank-00000")}, Durability::step, "{}"};
-    const std::uint64_t acknowledged =
-        last_step_before_kill(options, std::chrono::microseconds(random() % 8000));
-    const auto engine = make_thread_engine({});
-    const auto store = SwapStore::open(options, *engine);
-    const std::uint64_t newest = store->commits().back().step;
-    EXPECT_GE(newest, acknowledged);
-    EXPECT_LE(newest, acknowledged + 1);
-    EXPECT_TRUE(holds_step(*store, newest));
-    if (store->commits().size() == 2) {
-      store->position_at(newest - 1);
-      EXPECT_TRUE(holds_step(*store, newest - 1));
-    }
-  }
-}
-
 }  // namespace
 }  // namespace headrace::testing
