@@ -1,53 +1,9 @@
 #include "aio/device_limits.h"
 
-#include <fmt/format.h>
-#include <sys/sysmacros.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 namespace headrace::aio {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::optional<std::uint64_t> read_number(const fs::path& path) {
-  std::ifstream file(path);
-  std::uint64_t value = 0;
-  if (file >> value) return value;
-  return std::nullopt;
-}
-
-std::optional<DeviceLimits> limits_in(const fs::path& queue) {
-  const auto kib = read_number(queue / "max_sectors_kb");
-  if (!kib) return std::nullopt;
-  return DeviceLimits{
-      .max_request_bytes = *kib << 10,
-      .queue_requests = static_cast<std::uint32_t>(read_number(queue / "nr_requests").value_or(0)),
-      .rotational = read_number(queue / "rotational").value_or(0) != 0,
-      .poll_queues = read_number(queue / "io_poll").value_or(0) != 0};
-}
-
-// A device made of others is as its weakest member, and its own queue says how requests are cut.
-std::optional<DeviceLimits> limits_of(const fs::path& device, int depth) {
-  constexpr int max_depth = 8;  // a loop of links would be the kernel's mistake
-  std::error_code ignored;
-  const bool partition = fs::exists(device / "partition", ignored);
-  auto limits = limits_in((partition ? device / ".." : device) / "queue");
-  if (!limits || partition || depth == max_depth) return limits;
-  for (const auto& entry : fs::directory_iterator(device / "slaves", ignored)) {
-    const auto member = limits_of(fs::canonical(entry.path(), ignored), depth + 1);
-    if (!member) continue;
-    const bool unset = limits->queue_requests == 0;
-    limits->queue_requests =
-        unset ? member->queue_requests : std::min(limits->queue_requests, member->queue_requests);
-    limits->max_request_bytes = std::min(limits->max_request_bytes, member->max_request_bytes);
-    limits->rotational = limits->rotational || member->rotational;
-    limits->poll_queues = limits->poll_queues && member->poll_queues;
-  }
-  return limits;
-}
 
 constexpr std::uint32_t usual_depth = 32;
 constexpr Bytes usual_request_bytes = Bytes{2} << 20;
@@ -67,12 +23,25 @@ Bytes choose_request_bytes(const std::optional<DeviceLimits>& limits) {
 
 }  // namespace
 
-std::optional<DeviceLimits> read_device_limits(std::uint64_t device, const std::string& sysfs) {
-  std::error_code error;
-  const fs::path path =
-      fs::canonical(fmt::format("{}/dev/block/{}:{}", sysfs, major(device), minor(device)), error);
-  if (error) return std::nullopt;
-  return limits_of(path, 0);
+// A device made of others is as its weakest member, and its own queue says how requests are cut.
+std::optional<DeviceLimits> limits_of(const BlockDevice& device) {
+  const BlockDevice& whole = device.whole();
+  if (!whole.request_kib) return std::nullopt;
+  DeviceLimits limits{.max_request_bytes = *whole.request_kib << 10,
+                      .queue_requests = static_cast<std::uint32_t>(whole.queued_requests.value_or(0)),
+                      .rotational = whole.rotational.value_or(false),
+                      .poll_queues = whole.polled.value_or(false)};
+  for (const BlockDevice& below : whole.below) {
+    const auto member = limits_of(below);
+    if (!member) continue;
+    const bool unset = limits.queue_requests == 0;
+    limits.queue_requests =
+        unset ? member->queue_requests : std::min(limits.queue_requests, member->queue_requests);
+    limits.max_request_bytes = std::min(limits.max_request_bytes, member->max_request_bytes);
+    limits.rotational = limits.rotational || member->rotational;
+    limits.poll_queues = limits.poll_queues && member->poll_queues;
+  }
+  return limits;
 }
 
 IoShape choose_shape(const IoEngineOptions& options, const std::optional<DeviceLimits>& limits) {

@@ -1,10 +1,10 @@
-// What the kernel says of the block device under a file, and the shape of requests that follows from it.
+// What the block device under a file allows, and the shape of requests that follows from it. Pure.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
+#include "headrace/block_device.h"
 #include "headrace/io_engine.h"
 
 namespace headrace::aio {
@@ -17,10 +17,9 @@ struct DeviceLimits {
   bool operator==(const DeviceLimits&) const = default;
 };
 
-// Of the disk that holds the device: a partition's disk, and for a mapped or striped device (dm, md) what all
-// its members allow. Empty for what is no block device (tmpfs, nfs, btrfs' own numbers). `sysfs` is /sys
-// but in tests.
-std::optional<DeviceLimits> read_device_limits(std::uint64_t device, const std::string& sysfs = "/sys");
+// A partition's are its disk's, those of a mapped or striped device (dm, md) what all its members allow.
+// Empty where they are not known.
+std::optional<DeviceLimits> limits_of(const BlockDevice& device);
 
 struct IoShape {
   std::uint32_t queue_depth = 0;

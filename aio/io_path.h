@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "aio/delayed_requests.h"
 #include "aio/request_hook.h"
 #include "aio/request_queue.h"
 
@@ -35,18 +36,25 @@ class IoPath {
   static constexpr std::uint32_t max_bounces = 64;
 
  protected:
-  explicit IoPath(const RequestHook& hook) : hook_(hook) {}
+  explicit IoPath(const RequestHook& hook);
+  // By the destructor of what is derived, before anything else: requests are issued again on a thread.
+  void stop_retrying() { delayed_.stop(); }
 
   // How many bytes to ask the kernel for, or the result to complete the request with at once (<= 0).
   std::int64_t admit(const Request& request) const;
-  // Hands a request's outcome to its operation, and the operation's to its owner when it has ended. The
-  // caller holds no lock.
+  // Hands a request's outcome to its operation, and the operation's to its owner when it has ended; after
+  // EAGAIN not now, but when it may be tried again. The caller holds no lock.
   void complete(const Request& request, std::int64_t result);
+  // The queue has something to issue again. Called on any thread with no lock held.
+  virtual void issue_queued() {}
 
   RequestQueue queue_;
 
  private:
+  void report(const Request& request, std::int64_t result);
+
   const RequestHook& hook_;
+  DelayedRequests delayed_;
 };
 
 }  // namespace headrace::aio

@@ -1,13 +1,12 @@
 #include "aio/queued_engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <limits>
 #include <new>
 
+#include "aio/fork_count.h"
 #include "aio/transfer_parts.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
@@ -94,7 +93,7 @@ class QueuedEngine::Registration final : public IoRegistration::State {
 };
 
 QueuedEngine::QueuedEngine(const IoEngineOptions& options, RequestHook hook)
-    : options_(options), hook_(std::move(hook)), owner_(::getpid()) {
+    : options_(options), hook_(std::move(hook)), owner_(fork_count()) {
   check_options(options);
 }
 
@@ -168,7 +167,8 @@ const QueuedEngine::Path* QueuedEngine::find_path(const IoFile& file) const {
 }
 
 const QueuedEngine::Path& QueuedEngine::open_path(const IoFile& file) {
-  const auto limits = read_device_limits(file.id().device);
+  const auto device = block_device_of(file.id().device);
+  const auto limits = device ? limits_of(*device) : std::nullopt;
   const bool asked = wants_polling(options_, file);
   const IoShape shape = choose_shape(options_, limits);
   auto io = asked && has_poll_queues(file, limits) ? try_polled_path(shape, file) : nullptr;
@@ -257,7 +257,7 @@ void QueuedEngine::note_end(Job& job) {
 }
 
 bool QueuedEngine::in_forked_child() const {
-  return ::getpid() != owner_;
+  return fork_count() != owner_;
 }
 
 }  // namespace headrace::aio

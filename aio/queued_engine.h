@@ -5,8 +5,6 @@
 // child the destructors do nothing.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -72,7 +70,7 @@ class QueuedEngine : public IoEngine, private EdgeHost {
 
   const IoEngineOptions options_;
   const RequestHook hook_;
-  const pid_t owner_;
+  const std::uint32_t owner_;  // fork_count() where it was made
   std::atomic<Bytes> read_bytes_{0}, written_bytes_{0}, bounced_bytes_{0};
   std::atomic<std::int64_t> wait_nanoseconds_{0};
 

@@ -83,6 +83,7 @@ class ThreadPath final : public IoPath {
   }
 
   void stop() {
+    stop_retrying();
     queue_.close();
     for (std::thread& thread : threads_) thread.join();
   }
@@ -92,10 +93,15 @@ class ThreadPath final : public IoPath {
 
 class ThreadEngine final : public QueuedEngine {
  public:
-  ThreadEngine(const IoEngineOptions& options, RequestHook hook) : QueuedEngine(options, std::move(hook)) {}
+  ThreadEngine(const IoEngineOptions& options, RequestHook hook)
+      : QueuedEngine(without_polling(options), std::move(hook)) {}
   std::string_view name() const override { return "threads"; }
 
  private:
+  static IoEngineOptions without_polling(IoEngineOptions options) {
+    options.poll_completions = options.poll_submissions = false;
+    return options;
+  }
   std::shared_ptr<IoPath> make_path(const IoShape& shape, bool /*polled*/) override {
     return std::make_shared<ThreadPath>(std::min(shape.queue_depth, max_threads), hook());
   }

@@ -5,7 +5,8 @@
 //   transfer.done()
 //
 // Rules: a short result is resumed at the last multiple of the file's alignment; EINTR is retried without
-// limit, EAGAIN and ECANCELED (the kernel's answer when the thread that asked has ended) `max_again` times; a
+// limit, EAGAIN and ECANCELED (the kernel's answer when the thread that asked has ended) `max_again` times
+// (the owner pauses before it completes an EAGAIN); a
 // result of zero bytes, or the same partial block twice, is the end of the file (EIO); any other
 // errno ends the transfer: nothing more is handed out, what is in flight is waited for.
 #pragma once

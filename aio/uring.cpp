@@ -32,18 +32,25 @@ int fatal_code(int result) {
   }
 }
 
+void warn_of_refused_thread(int code) {
+  const char* remedy = code == EPERM    ? " Before Linux 5.11 it is kept to administrators."
+                       : code == EAGAIN ? " Raise the limit of threads (ulimit -u, pids.max)."
+                                        : "";
+  warn_once("no SQPOLL", fmt::format("A thread of the kernel that submits (SQPOLL) is refused ({}): "
+                                     "submitting by system calls instead.{}",
+                                     std::strerror(code), remedy));
+}
+
 }  // namespace
 
 Uring::Uring(const Options& options) : polls_(options.poll_completions) {
   int code = set_up(options);
-  if (code == EPERM && options.poll_submissions) {  // before Linux 5.11, for administrators alone
+  if (code != 0 && options.poll_submissions) {
+    const int refusal = code;
     Options without = options;
     without.poll_submissions = false;
     code = set_up(without);
-    if (code == 0)
-      warn_once("no SQPOLL",
-                "This kernel keeps submission by its own thread (SQPOLL) to administrators: "
-                "submitting by system calls instead.");
+    if (code == 0) warn_of_refused_thread(refusal);
   }
   if (code != 0) throw UringRefused(code);
 

@@ -1,8 +1,6 @@
 #include "aio/uring_path.h"
 
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,87 +9,18 @@
 #include <system_error>
 
 #include "aio/engine_thread.h"
-#include "aio/file_links.h"
 #include "headrace/log.h"
 
 namespace headrace::aio {
-namespace {
-
-std::uint64_t next_id() {
-  static std::atomic<std::uint64_t> last{0};
-  return ++last;
-}
-
-Bytes locked_memory_limit() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_MEMLOCK, &limit);
-  return limit.rlim_cur;
-}
-
-// Before the kernel pins the pages under the ring's lock; not where that is going to be refused, most likely.
-void touch_pages([[maybe_unused]] std::span<std::byte> memory) {
-#ifdef MADV_POPULATE_WRITE
-  if (memory.size() > locked_memory_limit()) return;
-  constexpr std::uintptr_t page = 4096;
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data()) / page * page;
-  const auto end = round_up(reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size(), page);
-  ::madvise(reinterpret_cast<void*>(begin), end - begin,
-            MADV_POPULATE_WRITE);  // registration tells of failure
-#endif
-}
-
-std::string cause_and_remedy(int code) {
-  const Bytes limit = locked_memory_limit();
-  if (code != ENOMEM) return "this memory cannot be locked.";
-  if (limit == RLIM_INFINITY) return "the kernel is short of memory.";
-  return fmt::format(
-      "the limit of locked memory is {}, and every block device in use locks its own. Raise it (ulimit -l, "
-      "or "
-      "LimitMEMLOCK= of the service).",
-      format_bytes(limit));
-}
-
-void warn_of_refused_memory(int code, Bytes bytes) {
-  warn_once("registration refused",
-            fmt::format("io_uring was refused {} of locked memory for its buffers ({}): {} Until then each "
-                        "request looks its pages up, which takes some CPU time.",
-                        format_bytes(bytes), std::strerror(code), cause_and_remedy(code)));
-}
-
-}  // namespace
-
-// The file's place in the ring's table.
-class UringPath::FileLink final : public IoFile::Links::Link {
- public:
-  FileLink(std::weak_ptr<UringPath> path, std::uint32_t place) : path_(std::move(path)), place_(place) {}
-  FileLink(const FileLink&) = delete;
-  FileLink& operator=(const FileLink&) = delete;
-  ~FileLink() override {
-    if (::getpid() != owner_) return;  // the ring is the parent's
-    if (const auto path = path_.lock()) path->release_file(place_);
-  }
-  bool stale() const override { return path_.expired(); }
-  int place() const { return static_cast<int>(place_); }
-
- private:
-  const std::weak_ptr<UringPath> path_;
-  const std::uint32_t place_;
-  const pid_t owner_ = ::getpid();
-};
 
 UringPath::UringPath(const Uring::Options& options, Bytes in_flight_bytes, const RequestHook& hook)
-    : IoPath(hook),
-      id_(next_id()),
-      ring_(options),
-      slots_(options.entries),
-      max_bytes_in_flight_(in_flight_bytes) {
+    : IoPath(hook), ring_(options), slots_(options.entries), max_bytes_in_flight_(in_flight_bytes) {
   driver_outcomes_.reserve(2 * std::size_t{options.entries});
   for (std::uint32_t slot = options.entries; slot > 0; --slot) free_slots_.push_back(slot - 1);
-  if (ring_.has_file_table())
-    for (std::uint32_t place = Uring::file_places; place > 0; --place) free_files_.push_back(place - 1);
 }
 
 UringPath::~UringPath() {
+  stop_retrying();
   if (!pump_.joinable()) return;
   {
     const Lock lock(mutex_);
@@ -103,6 +32,10 @@ UringPath::~UringPath() {
 
 void UringPath::add(std::shared_ptr<Operation> operation) {
   queue_.add(std::move(operation));
+  issue_queued();
+}
+
+void UringPath::issue_queued() {
   Lock lock(mutex_);
   Outcomes at_once;
   do {
@@ -213,7 +146,7 @@ void UringPath::settle(Lock& lock, Outcomes& outcomes) {
   lock.lock();
   for (const Outcome& outcome : outcomes)
     if (outcome.slot != no_slot) {
-      free_bounces_.push_back(slots_[outcome.slot].bounce);
+      bounces_.give_back(slots_[outcome.slot].bounce);
       free_slots_.push_back(static_cast<std::uint32_t>(outcome.slot));
     }
   outcomes.clear();
@@ -222,7 +155,7 @@ void UringPath::settle(Lock& lock, Outcomes& outcomes) {
 void UringPath::issue_ready(Outcomes& at_once) {
   while (!free_slots_.empty() && bytes_in_flight_ < max_bytes_in_flight_ &&
          at_once.size() < slots_.size() * 2) {
-    auto request = queue_.try_next(!free_bounces_.empty());
+    auto request = queue_.try_next(!bounces_.empty());
     if (!request) break;
     const std::int64_t admitted = broken_ != 0 ? -broken_ : admit(*request);
     if (admitted > 0)
@@ -252,8 +185,7 @@ void UringPath::prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes) {
   const std::uint64_t offset = slot.request.offset();
   std::byte* address = slot.request.address();
   if (operation.bounced) {
-    slot.bounce = free_bounces_.back();
-    free_bounces_.pop_back();
+    slot.bounce = bounces_.take();
     if (!read) std::memcpy(slot.bounce, address, bytes);
     address = slot.bounce;
   }
@@ -332,81 +264,17 @@ void UringPath::pump() {
 }
 
 void UringPath::prepare_to_bounce() {
-  std::call_once(bounces_made_, [this] { make_bounces(); });
-}
-
-void UringPath::make_bounces() {
-  constexpr RegionId no_region = 0;  // of a caller
-  constexpr Bytes huge_page = Bytes{2} << 20;
-  const std::uint32_t count = std::min(static_cast<std::uint32_t>(slots_.size()), max_bounces);
-  const Bytes bytes = round_up(count * bounce_bytes, huge_page);
-  bounce_memory_ = allocate_aligned(bytes, huge_page);
-  ::madvise(bounce_memory_.get(), bytes, MADV_HUGEPAGE);
-  add_region(no_region, {bounce_memory_.get(), bytes});
-  const Lock lock(mutex_);
-  for (std::uint32_t i = 0; i < count; ++i) free_bounces_.push_back(bounce_memory_.get() + i * bounce_bytes);
-}
-
-// A file beyond the table's places is named by its descriptor.
-int UringPath::fix_file(const IoFile& file) {
-  if (file.links() == nullptr || files_refused_) return -1;
-  const auto link = file.links()->find_or_make(id_, [&]() -> std::shared_ptr<IoFile::Links::Link> {
-    const auto place = take_file_place();
-    if (!place) return nullptr;
-    auto made = std::make_shared<FileLink>(weak_from_this(), *place);  // gives the place back
-    files_refused_ = ring_.set_file(*place, file.fd()) != 0;
-    return files_refused_ ? nullptr : made;
+  std::call_once(bounces_made_, [this] {
+    constexpr RegionId no_region = 0;  // of a caller
+    const auto count = std::min(static_cast<std::uint32_t>(slots_.size()), max_bounces);
+    memory_.add(no_region, bounces_.allocate(count, bounce_bytes));
+    const Lock lock(mutex_);
+    bounces_.publish();
   });
-  return link ? static_cast<const FileLink&>(*link).place() : -1;
 }
 
-std::optional<std::uint32_t> UringPath::take_file_place() {
-  const Lock lock(mutex_);
-  if (free_files_.empty()) return std::nullopt;
-  const std::uint32_t place = free_files_.back();
-  free_files_.pop_back();
-  return place;
-}
-
-void UringPath::release_file(std::uint32_t place) {
-  (void)ring_.set_file(place, -1);
-  const Lock lock(mutex_);
-  free_files_.push_back(place);
-}
-
-void UringPath::add_region(RegionId region, std::span<std::byte> memory) {
-  if (!ring_.has_buffer_table()) return;
-  std::vector<MemoryTable::Piece> pieces;
-  {
-    const Lock lock(mutex_);
-    pieces = memory_.take(memory);
-  }
-  int code = 0;
-  for (const MemoryTable::Piece& piece : pieces) {
-    if (code == 0) {  // after one refusal the others would be refused too
-      touch_pages(piece.memory);
-      code = ring_.set_buffer(piece.place, piece.memory);
-    }
-    const Lock lock(mutex_);
-    if (code == 0)
-      memory_.publish(region, piece);
-    else
-      memory_.give_back(piece.place);
-  }
-  if (code != 0) warn_of_refused_memory(code, memory.size());
-}
-
-void UringPath::remove_region(RegionId region) {
-  std::vector<std::uint32_t> places;
-  {
-    const Lock lock(mutex_);
-    places = memory_.withdraw(region);
-  }
-  for (const std::uint32_t place : places) {
-    (void)ring_.set_buffer(place, {});
-    const Lock lock(mutex_);
-    memory_.give_back(place);
-  }
+int UringPath::fix_file(const IoFile& file) {
+  return files_.place_of(file, {shared_from_this(), &files_});
 }
 
 }  // namespace headrace::aio

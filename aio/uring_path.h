@@ -18,13 +18,13 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
-#include "aio/aligned_memory.h"
+#include "aio/bounce_buffers.h"
+#include "aio/file_table.h"
 #include "aio/io_path.h"
-#include "aio/memory_table.h"
+#include "aio/registered_memory.h"
 #include "aio/uring.h"
 
 namespace headrace::aio {
@@ -40,12 +40,11 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   void wait(Job& job) override;
   void poll() override;
   int fix_file(const IoFile& file) override;
-  void add_region(RegionId region, std::span<std::byte> memory) override;
-  void remove_region(RegionId region) override;
+  void add_region(RegionId region, std::span<std::byte> memory) override { memory_.add(region, memory); }
+  void remove_region(RegionId region) override { memory_.remove(region); }
   Bytes registered_bytes() const override { return registered_bytes_.load(); }
 
  private:
-  class FileLink;
   using Lock = std::unique_lock<std::mutex>;
   static constexpr std::uint64_t no_slot = ~std::uint64_t{0};
 
@@ -62,6 +61,7 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   };
   using Outcomes = std::vector<Outcome>;
 
+  void issue_queued() override;
   // All under the lock.
   bool in_flight() const { return free_slots_.size() < slots_.size(); }
   void issue_ready(Outcomes& at_once);
@@ -82,27 +82,20 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   void await_events(Lock& lock, std::uint32_t count);
   void pump();
 
-  void make_bounces();
-  std::optional<std::uint32_t> take_file_place();
-  void release_file(std::uint32_t place);
-
-  const std::uint64_t id_;  // no other path ever has it
   std::mutex mutex_;
   Uring ring_;
+  FileTable files_{ring_};
+  RegisteredMemory memory_{ring_};
   std::vector<Slot> slots_;  // requests in flight, by user_data
   std::vector<std::uint32_t> free_slots_;
   std::once_flag bounces_made_;
-  AlignedMemory bounce_memory_;
-  std::vector<std::byte*> free_bounces_;
+  BounceBuffers bounces_;
   const Bytes max_bytes_in_flight_;
   Bytes bytes_in_flight_ = 0;
   bool driven_ = false;
   Outcomes driver_outcomes_;
   int broken_ = 0;  // an errno value: the ring can no longer be used
   std::deque<Job*> sleepers_;
-  std::vector<std::uint32_t> free_files_;
-  std::atomic<bool> files_refused_{false};  // by the kernel: not asked again
-  MemoryTable memory_{Uring::buffer_places, Uring::max_buffer_bytes};
   std::atomic<Bytes> registered_bytes_{0};
 
   std::condition_variable pump_needed_;

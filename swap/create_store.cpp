@@ -1,9 +1,10 @@
 // How folders become a swap store.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <numeric>
 #include <random>
 
@@ -94,28 +95,16 @@ Bytes reclaimable_bytes(const std::string& directory) {
                       : ""));
 }
 
-// Paths on one file system share what is free there.
 void require_space(const SwapStoreOptions& options, const std::vector<Bytes>& needed) {
-  struct Device {
-    std::string directories;
-    Bytes needed = 0, available = 0;
-  };
-  std::map<std::uint64_t, Device> devices;
+  std::vector<PathSpace> paths;
   for (std::size_t path = 0; path < needed.size(); ++path) {
     const std::string& directory = options.directories[path];
-    const FileSystem system = file_system_of(directory);
-    Device& device = devices[system.device];
-    if (device.directories.empty())
-      device.available = system.free_bytes;
-    else
-      device.directories += " and ";
-    device.directories += directory;
-    device.needed += needed[path];
-    device.available += reclaimable_bytes(directory);
+    paths.push_back({directory, needed[path], reclaimable_bytes(directory)});
   }
-  for (const auto& [id, device] : devices)
-    if (device.needed > device.available)
-      does_not_fit(device.directories, device.needed, device.available, options.durability, "");
+  for (const DiskSpace& disk : space_by_disk(paths))
+    if (!disk.is_enough())
+      does_not_fit(fmt::format("{}", fmt::join(disk.paths, " and ")), disk.needed, disk.available,
+                   options.durability, "");
 }
 
 std::uint64_t random_id() {

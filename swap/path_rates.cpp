@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "swap/files.h"
 #include "swap/stripes.h"
@@ -65,7 +66,7 @@ class Probe {
       submitted += transfer_bytes;
     }
     while (!flying.empty()) wait_for_one();
-    return {submitted, std::chrono::duration<double>(Clock::now() - start).count()};
+    return {submitted, seconds_since(start)};
   }
 
   IoEngine& engine_;

@@ -2,6 +2,7 @@
 // points; it is empty outside tests.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -14,7 +15,11 @@ std::optional<double> cgroup_cpu_quota(const std::string& root = "");
 
 struct CgroupMemory {
   Bytes limit = 0, used = 0;
-  Bytes left() const { return limit > used ? limit - used : 0; }
+  Bytes reclaimable = 0;  // of what is used: the page cache that nobody has asked for lately
+  Bytes left() const {
+    const Bytes kept = used - std::min(reclaimable, used);
+    return limit > kept ? limit - kept : 0;
+  }
 };
 // The level on that way that leaves the least memory; empty without a limit.
 std::optional<CgroupMemory> cgroup_memory(const std::string& root = "");

@@ -59,10 +59,11 @@ struct ResolvedOptions {
   IoKind io = IoKind::automatic;
   std::optional<std::uint32_t> io_depth;  // none: the I/O engine's own choice
   std::optional<Bytes> io_request_bytes;
+  bool poll_completions = false, poll_submissions = false;  // of io_uring
   std::vector<std::string> swap_paths;
   std::string swap_path_name = "--swap-path";  // or the key of the file that gave them
   std::optional<Bytes> swap_cache_bytes;       // none: what a host limit leaves
-  bool resume_swap = false;
+  bool resume_swap = false, overwrite_swap = false;
 
   std::string metrics_path;
   std::uint64_t log_every = 0;

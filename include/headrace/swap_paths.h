@@ -1,5 +1,5 @@
-// The folders that a swap store is spread over: who owns them, what is in them, what of it is lost, and how
-// fast they are.
+// The folders that a swap store is spread over: who owns them, what is in them, what of it is lost, how much
+// they hold and how fast they are.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct SwapPath {
 // What a store holds, read from its small files only.
 struct SwapDescription {
   Durability durability = Durability::step;
-  std::string layout;
+  std::string layout, layout_identity;  // the identity is short: CRC32C and length
   std::vector<SwapBlock> blocks;
   Bytes extent_alignment = 0;
   Bytes extents_bytes = 0;          // of all paths and generations
@@ -67,6 +67,24 @@ struct SwapRepair {
   std::vector<SwapRepairedPath> paths;
   std::vector<std::string> problems;  // what parity could not rebuild
 };
+
+// What a run needs of one file system, whose space the paths on it share.
+struct DiskSpace {
+  std::vector<std::string> paths;
+  Bytes needed = 0, available = 0;  // available: what is free, and what is given back before it is needed
+  bool is_enough() const { return needed <= available; }
+};
+struct PathSpace {
+  std::string path;  // a folder
+  Bytes needed = 0, given_back = 0;
+};
+// A path that cannot be looked at is an IoError, or is left out and added to `unknown`.
+std::vector<DiskSpace> space_by_disk(const std::vector<PathSpace>& paths,
+                                     std::vector<std::string>* unknown = nullptr);
+
+// The shell command that brings lost paths back: it makes their folders first, as repair() would not make
+// what they lie in. `all` are the store's folders or what holds them, the lost ones too.
+std::string repair_command(const std::vector<std::string>& lost, const std::vector<std::string>& all);
 
 // Bytes per second of each folder's file system for block I/O, half reads, half writes: a short direct probe
 // (at most half a second and 64 MiB a folder, deleted at once). 0 where it cannot be, or is not direct.

@@ -17,6 +17,7 @@
 #include "cpu_adam/kernel_table.h"
 #include "headrace/adam.h"
 #include "headrace/cpu_pool.h"
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 
 namespace headrace {
@@ -113,7 +114,7 @@ template <class Work>
 double seconds_of(const Work& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_since(start);
 }
 
 // The timed code gives the bits of the scalar kernel.

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <thread>
 
+#include "headrace/elapsed.h"
 #include "headrace/engine.h"
 
 namespace headrace {
@@ -78,8 +79,7 @@ Measurement measure(const Scenario& scenario, const Shape& shape, int passes) {
       busy[lane] = device->times(static_cast<Lane>(lane)).busy_seconds;
     const auto start = std::chrono::steady_clock::now();
     run_pass(engine, *device, shape.units, forward_seconds);
-    Measurement round{.pass_seconds = Seconds(std::chrono::steady_clock::now() - start).count(),
-                      .slowest_lane = {}};
+    Measurement round{.pass_seconds = seconds_since(start), .slowest_lane = {}};
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
       const double seconds = device->times(static_cast<Lane>(lane)).busy_seconds - busy[lane];
       if (seconds <= round.slowest_lane_seconds) continue;

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <string_view>
 
 #include "headrace/mounts.h"
 
@@ -66,12 +67,23 @@ std::optional<Bytes> number_in(const std::string& path) {
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
+// The value of a "key value" line; 0 where there is none.
+Bytes value_in(const std::string& path, std::string_view key) {
+  std::ifstream file(path);
+  std::string name;
+  for (Bytes value = 0; file >> name >> value;)
+    if (name == key) return value;
+  return 0;
+}
+
 std::optional<CgroupMemory> memory_in(const std::string& folder, bool unified) {
   constexpr Bytes never_reached = Bytes{1} << 60;  // version 1 writes "no limit" as a number of that size
   const auto limit = number_in(folder + (unified ? "/memory.max" : "/memory.limit_in_bytes"));
   const auto used = number_in(folder + (unified ? "/memory.current" : "/memory.usage_in_bytes"));
   if (!limit || !used || *limit >= never_reached) return std::nullopt;
-  return CgroupMemory{.limit = *limit, .used = *used};
+  // Version 1 counts the groups below under names of their own.
+  const Bytes inactive = value_in(folder + "/memory.stat", unified ? "inactive_file" : "total_inactive_file");
+  return CgroupMemory{.limit = *limit, .used = *used, .reclaimable = std::min(inactive, *used)};
 }
 
 }  // namespace

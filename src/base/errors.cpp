@@ -8,10 +8,18 @@
 namespace headrace {
 namespace {
 
+// Beside the errno's own words.
+std::string_view meaning_of(int code) {
+  if (code == EAGAIN)
+    return ", each of the times that it was tried again: the kernel is short of memory or of places in the "
+           "device's queue. Free some memory, or keep fewer requests in flight (--io-depth).";
+  return "";
+}
+
 std::string describe(std::string_view operation, const std::string& path, std::uint64_t offset,
                      std::uint64_t length, int code) {
-  return fmt::format("{} of {} at offset {} ({} bytes) failed: {} (errno {})", operation, path, offset,
-                     length, std::strerror(code), code);
+  return fmt::format("{} of {} at offset {} ({} bytes) failed: {} (errno {}){}", operation, path, offset,
+                     length, std::strerror(code), code, meaning_of(code));
 }
 
 }  // namespace

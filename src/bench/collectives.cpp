@@ -7,6 +7,7 @@
 #include <string>
 
 #include "headrace/bench.h"
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "src/bench/collective_cases.h"
 #include "src/bench/rounds.h"
@@ -97,7 +98,7 @@ class RanksTogether {
     const auto start = std::chrono::steady_clock::now();
     for (std::uint64_t i = 0; i < count; ++i) call();
     bench_.device.host_wait(bench_.device.record(Lane::communicate));
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return seconds_since(start);
   }
 
   const CollectiveBench& bench_;

@@ -8,14 +8,13 @@
 #include <thread>
 
 #include "headrace/bench.h"
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "src/bench/pattern.h"
 #include "src/bench/rounds.h"
 
 namespace headrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // By the device from pinned or pageable memory, or by plain memcpy.
 enum class Path : std::uint8_t { pinned, pageable, plain };
@@ -105,9 +104,9 @@ class LinkBench {
 
   template <class Work>
   static double seconds_of(const Work& work) {
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     work();
-    return std::chrono::duration<double>(Clock::now() - start).count();
+    return seconds_since(start);
   }
 
   double copies(const HostSide& host, const LinkCase& link, std::uint64_t count) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "headrace/elapsed.h"
 #include "src/bench/block_stream.h"
 #include "src/bench/nvme_plan.h"
 
@@ -16,9 +17,7 @@ namespace headrace {
 class TimeBudget {
  public:
   explicit TimeBudget(double seconds) : seconds_(seconds) {}
-  double spent() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  double spent() const { return seconds_since(start_); }
   double left() const { return seconds_ - spent(); }
   double seconds() const { return seconds_; }
 

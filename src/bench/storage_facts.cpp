@@ -11,41 +11,24 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
 #include <vector>
 
+#include "headrace/block_device.h"
 #include "headrace/cpu_pool.h"
+#include "headrace/elapsed.h"
 #include "headrace/mounts.h"
 
 namespace headrace {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::string line_of(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  while (!line.empty() && line.back() == ' ') line.pop_back();
-  return line;
-}
 
 std::string file_system_of(dev_t device) {
   const std::string wanted = fmt::format("{}:{}", major(device), minor(device));
   for (const Mount& mount : read_mounts())
     if (mount.device == wanted) return mount.type;
   return "";
-}
-
-// The whole drive's folder in sysfs, where `device` is it or a partition of it.
-fs::path drive_folder(dev_t device) {
-  std::error_code error;
-  fs::path folder = fs::canonical(fmt::format("/sys/dev/block/{}:{}", major(device), minor(device)), error);
-  if (error) return {};
-  return fs::exists(folder / "partition", error) ? folder.parent_path() : folder;
 }
 
 double seconds_of(const timeval& time) {
@@ -70,8 +53,7 @@ double copy_rate_now(std::byte* memory, Bytes bytes, std::chrono::milliseconds t
         }
       });
   }
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-  return static_cast<double>(copied.load()) / spent.count() * 1e-9;
+  return static_cast<double>(copied.load()) / seconds_since(start) * 1e-9;
 }
 
 }  // namespace
@@ -81,14 +63,11 @@ DriveFacts drive_facts(int fd) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) return facts;
   facts.file_system = file_system_of(status.st_dev);
-  const fs::path folder = drive_folder(status.st_dev);
-  if (folder.empty()) return facts;
-  const std::string model = line_of(folder / "device" / "model");
-  facts.drive = model.empty() ? folder.filename().string() : model;
-  // An NVMe namespace stands below its controller, which stands below its PCIe function.
-  const fs::path function = folder / "device" / "device";
-  facts.link_rate =
-      pcie_rate(line_of(function / "current_link_speed"), line_of(function / "current_link_width"));
+  const auto device = block_device_of(status.st_dev);
+  if (!device) return facts;
+  const BlockDevice& drive = device->whole();
+  facts.drive = drive.model.empty() ? drive.name : drive.model;
+  facts.link_rate = pcie_rate(drive.link_speed, drive.link_width);
   return facts;
 }
 

@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <span>
-
 #include "headrace/errors.h"
 
 namespace headrace {
@@ -66,8 +64,7 @@ RankStore describe_rank(const std::vector<std::string>& folders) {
   facts.blocks = description.blocks.size();
   for (const SwapBlock& block : description.blocks) facts.blocks_bytes += block.bytes;
   facts.extents_bytes = description.extents_bytes;
-  facts.layout_identity = fmt::format(
-      "{:08x} ({} bytes)", crc32c(std::as_bytes(std::span(description.layout))), description.layout.size());
+  facts.layout_identity = std::move(description.layout_identity);
   facts.paths = inspect_paths(description);
   store.commits = std::move(description.commits);
   return store;

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "headrace/backends.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/nvme_bench.h"
@@ -182,23 +183,21 @@ Bytes require_memory(const NvmeFlags& flags, const NvmeBenchOptions& options) {
 }
 
 std::unique_ptr<IoEngine> engine_of(const NvmeFlags& flags, const NvmeBenchOptions& options) {
-  enum class Kind : std::uint8_t { automatic, io_uring, threads };
-  Kind kind = Kind::automatic;
+  IoKind kind = IoKind::automatic;
   if (!flags.io.empty()) {
-    const auto kinds = names_of<Kind>("--io", {only_value("--io", flags.io)},
-                                      std::array<std::string_view, 3>{"auto", "io_uring", "threads"});
+    const auto kinds = names_of<IoKind>("--io", {only_value("--io", flags.io)},
+                                        std::array<std::string_view, 3>{"auto", "io_uring", "threads"});
     kind = kinds.front();
   }
-  if (flags.require_io_uring && kind == Kind::threads)
+  if (flags.require_io_uring && kind == IoKind::threads)
     throw UsageError("--require-io-uring and --io threads exclude each other: keep one of them.");
-  if (kind == Kind::threads && (flags.poll_completions || flags.poll_submissions))
+  if (kind == IoKind::threads && (flags.poll_completions || flags.poll_submissions))
     throw UsageError("--poll-completions and --poll-submissions are of io_uring: leave --io threads out.");
-  IoEngineOptions engine{.require_io_uring = flags.require_io_uring || kind == Kind::io_uring,
-                         .poll_completions = flags.poll_completions,
+  IoEngineOptions engine{.poll_completions = flags.poll_completions,
                          .poll_submissions = flags.poll_submissions};
   // As the engine of a run is, where that can hold the depths.
   if (options.depths.back() > default_nvme_depths().back()) engine.queue_depth = options.depths.back();
-  return kind == Kind::threads ? make_thread_engine(engine) : make_io_engine(engine);
+  return make_io(flags.require_io_uring ? IoKind::io_uring : kind, engine);
 }
 
 template <class Report>

@@ -7,8 +7,8 @@
 #include "headrace/adam.h"
 #include "headrace/doctor.h"
 #include "headrace/locality.h"
+#include "headrace/machine_files.h"
 #include "headrace/topology.h"
-#include "src/doctor/machine_files.h"
 
 namespace headrace::doctor {
 

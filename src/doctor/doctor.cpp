@@ -20,7 +20,7 @@ void add(DoctorReport& report, const Facts& facts) {
   for (Finding& finding : doctor::findings_of(facts)) report.findings.push_back(std::move(finding));
 }
 
-void add_paths(DoctorReport& report, const doctor::MachineFiles& files, const std::vector<std::string>& paths,
+void add_paths(DoctorReport& report, const MachineFiles& files, const std::vector<std::string>& paths,
                bool several_nodes) {
   const std::vector<Mount> mounts = read_mounts(files.root());
   std::vector<doctor::PathFacts> all;
@@ -38,7 +38,7 @@ void add_paths(DoctorReport& report, const doctor::MachineFiles& files, const st
 }  // namespace
 
 DoctorReport examine_machine(const std::vector<std::string>& swap_paths) {
-  const doctor::MachineFiles files;
+  const MachineFiles files;
   const doctor::MemoryLock lock = doctor::read_memory_lock(files);
   const std::vector<NumaNode> nodes = numa_nodes();
   const char* search_path = std::getenv("PATH");

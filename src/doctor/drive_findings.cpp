@@ -52,8 +52,8 @@ Finding queue(const Drive& drive, const Storage& storage) {
         "turns it "
         "off: echo none > {}scheduler",
         settings);
-  } else if (drive.request_kib && drive.hardware_request_kib &&
-             *drive.request_kib<good_request_kib&& * drive.hardware_request_kib> * drive.request_kib) {
+  } else if (drive.request_kib.value_or(good_request_kib) < good_request_kib &&
+             drive.hardware_request_kib > drive.request_kib) {
     finding.status = FindingStatus::note;
     finding.advice = fmt::format(
         "Requests are cut into pieces of {} KiB, though the drive takes {}. An administrator raises it: "
@@ -101,6 +101,8 @@ Finding place(const Drive& drive, const Storage& storage) {
 
 Finding layer(const Layer& layer) {
   switch (layer.kind) {
+    case Layer::Kind::disk:
+      break;
     case Layer::Kind::partition:
       return {"", "layer", layer.name + ", a partition"};
     case Layer::Kind::volume:

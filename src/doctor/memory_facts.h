@@ -9,7 +9,7 @@
 #include "headrace/bytes.h"
 #include "headrace/cgroup.h"
 #include "headrace/doctor.h"
-#include "src/doctor/machine_files.h"
+#include "headrace/machine_files.h"
 
 namespace headrace::doctor {
 

@@ -9,8 +9,8 @@
 #include "headrace/device.h"
 #include "headrace/doctor.h"
 #include "headrace/gpu_build.h"
+#include "headrace/machine_files.h"
 #include "headrace/mpi_module.h"
-#include "src/doctor/machine_files.h"
 
 namespace headrace::doctor {
 

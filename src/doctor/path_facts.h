@@ -8,9 +8,9 @@
 
 #include "headrace/doctor.h"
 #include "headrace/io_probe.h"
+#include "headrace/machine_files.h"
 #include "headrace/mounts.h"
 #include "src/doctor/drive_facts.h"
-#include "src/doctor/machine_files.h"
 
 namespace headrace::doctor {
 

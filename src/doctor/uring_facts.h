@@ -6,7 +6,7 @@
 
 #include "headrace/doctor.h"
 #include "headrace/io_probe.h"
-#include "src/doctor/machine_files.h"
+#include "headrace/machine_files.h"
 #include "src/doctor/memory_facts.h"
 
 namespace headrace::doctor {

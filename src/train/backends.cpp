@@ -58,6 +58,8 @@ IoEngineOptions io_options(const ResolvedOptions& options) {
   IoEngineOptions io;
   if (options.io_depth) io.queue_depth = *options.io_depth;
   if (options.io_request_bytes) io.request_bytes = *options.io_request_bytes;
+  io.poll_completions = options.poll_completions;
+  io.poll_submissions = options.poll_submissions;
   return io;
 }
 

@@ -53,6 +53,7 @@ constexpr std::string_view nvme = "something on NVMe (--offload-optimizer nvme, 
                            stage_3 = "stage 3 (--stage 3)";
 constexpr Condition conditions[] = {
     {"durability", false, optimizer_nvme, optimizer_on_nvme},
+    {"overwrite_swap", true, optimizer_nvme, optimizer_on_nvme},
     {"swap_parity", false, nvme, uses_nvme},
     {"swap_block", true, nvme, uses_nvme},
     {"swap_path_rates", true, "several swap paths (--swap-path) without parity", shares_load},
@@ -64,6 +65,8 @@ constexpr Condition conditions[] = {
     {"require_io_uring", true, nvme, uses_nvme},
     {"io_depth", true, nvme, uses_nvme},
     {"io_request", true, nvme, uses_nvme},
+    {"poll_completions", true, nvme, uses_nvme},
+    {"poll_submissions", true, nvme, uses_nvme},
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "headrace/elapsed.h"
+
 namespace headrace {
 namespace {
 
@@ -62,7 +64,7 @@ void Progress::show(const StepMetrics& metrics) {
 }
 
 double Progress::remaining_seconds(std::uint64_t step) const {
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double elapsed = seconds_since(start_);
   return elapsed / static_cast<double>(step - first_step_) *
          static_cast<double>(steps_ - std::min(steps_, step));
 }

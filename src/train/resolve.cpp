@@ -158,6 +158,10 @@ void check_placement(const Settings& settings) {
         fmt::format("{} needs {} step: with \"none\" no step is ever committed, so there is nothing to "
                     "continue from.",
                     resume_name(settings), user_name(settings, "durability")));
+  if (settings.resume_swap && settings.overwrite_swap)
+    throw UsageError(
+        fmt::format("{} continues the run in the swap path, and {} deletes it. Give one of them.",
+                    resume_name(settings), user_name(settings, "overwrite_swap")));
   if (!settings.swap_paths.empty() && !uses_nvme(settings))
     throw UsageError(fmt::format(
         "{} {} would not be used: nothing is placed on NVMe. Add --offload-optimizer nvme, or leave the path "
@@ -224,14 +228,15 @@ Json scheduler_section(const DeepSpeedScheduler& scheduler) {
   return {{"type", types[static_cast<std::size_t>(scheduler.type)]}, {"params", std::move(params)}};
 }
 
-// As given: what follows from the world size is left out, so that the text means the same with any number of
-// ranks.
 IoKind resolve_io(const Settings& settings) {
-  if (!settings.require_io_uring) return settings.io;
-  if (settings.io == IoKind::threads)
-    throw UsageError(fmt::format("{} and {} threads exclude each other. Leave one of them out.",
-                                 user_name(settings, "require_io_uring"), user_name(settings, "io")));
-  return IoKind::io_uring;
+  const std::pair<const char*, bool> of_io_uring[] = {{"require_io_uring", settings.require_io_uring},
+                                                      {"poll_completions", settings.poll_completions},
+                                                      {"poll_submissions", settings.poll_submissions}};
+  for (const auto& [name, asked] : of_io_uring)
+    if (asked && settings.io == IoKind::threads)
+      throw UsageError(fmt::format("{} and {} threads exclude each other. Leave one of them out.",
+                                   user_name(settings, name), user_name(settings, "io")));
+  return settings.require_io_uring ? IoKind::io_uring : settings.io;
 }
 
 BatchSizes printed_batch(const BatchSizes& given, const BatchSizes& resolved) {
@@ -239,6 +244,8 @@ BatchSizes printed_batch(const BatchSizes& given, const BatchSizes& resolved) {
   return {.global = 0, .micro = resolved.micro, .accumulation = resolved.accumulation};
 }
 
+// As given: what follows from the world size is left out, so that the text means the same with any number of
+// ranks.
 std::string print_config(const Settings& settings) {
   const bool native_schedule = settings.scheduler.type == DeepSpeedScheduler::Type::none;
   Json config = Json::object(), native = Json::object();
@@ -328,8 +335,11 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   options.swap_path_name = user_name(settings, "swap_path");
   if (settings.io_depth) options.io_depth = static_cast<std::uint32_t>(*settings.io_depth);
   options.io_request_bytes = settings.io_request_bytes;
+  options.poll_completions = settings.poll_completions;
+  options.poll_submissions = settings.poll_submissions;
   options.swap_cache_bytes = settings.swap_cache_bytes;
   options.resume_swap = settings.resume_swap;
+  options.overwrite_swap = settings.overwrite_swap;
   options.metrics_path = settings.metrics_path;
   options.log_every = settings.log_every;
   options.timeout_seconds = settings.timeout_seconds;

@@ -56,14 +56,14 @@ RunInputs check_inputs(const ResolvedOptions& options) {
   return {std::move(training), std::move(held_out), std::move(plan)};
 }
 
-void Session::open_backends() {
+void Session::open_backends(StopSignals& signals) {
   backends = make_backends(options, device_arena_bytes(inputs.plan));
+  signals.end_connecting();
   run = run_identity(options, inputs.training.bytes);
   check_ranks_agree(options, run, *backends.communicator, *backends.device);
   place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan, *backends.communicator);
   if (rank() == 0) warn_of_poor_paths(options);
-  if (!options.resume_swap) warn_of_replaced_run(options, backends.io.get());
   take_arena(*backends.device);
 }
 

@@ -42,7 +42,7 @@ struct Session {
   Session(const ResolvedOptions& options_in, RunInputs inputs_in)
       : options(options_in), inputs(std::move(inputs_in)) {}
   // Device, communicator and I/O engine; the ranks agree on what they run. Collective.
-  void open_backends();
+  void open_backends(StopSignals& signals);
   // Engine, model, states: initialised, or continued from the swap store. Can take minutes. Collective.
   // StoppedBeforeStart, on all ranks, when a stop is asked for before an earlier run's store is replaced.
   void build(StopSignals& signals);

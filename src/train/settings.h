@@ -60,11 +60,11 @@ struct Settings {
   std::uint64_t threads = 0;
   Bytes link_bytes_per_second = 0;
   IoKind io = IoKind::automatic;
-  bool require_io_uring = false;
+  bool require_io_uring = false, poll_completions = false, poll_submissions = false;
   std::optional<std::uint64_t> io_depth;
   std::optional<Bytes> io_request_bytes;
 
-  bool resume_swap = false;
+  bool resume_swap = false, overwrite_swap = false;
   std::string metrics_path;
   std::uint64_t log_every = 1;
   double timeout_seconds = 600;

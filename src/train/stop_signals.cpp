@@ -12,12 +12,17 @@ namespace {
 
 constexpr int interrupted_status = 130, terminated_status = 143;
 
-enum Phase : int { preparing, replacing, stepping };
+enum Phase : int { preparing, connecting, replacing, stepping };
 std::atomic<int> phase{preparing}, stop_requests{0}, interrupts{0};
 static_assert(std::atomic<int>::is_always_lock_free, "the handlers may only touch lock-free state");
 
 void say(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+[[noreturn]] void end_before_the_first_step() {
+  if (interrupts.load() > 0) say("\nheadrace: stopped before the first step; nothing was replaced\n");
+  ::_exit(interrupted_status);
 }
 
 // Only calls that are safe in a handler: write, _exit, lock-free atomics.
@@ -27,11 +32,8 @@ void handle(int signal) {
   const bool first =
       stop_requests.fetch_add(1) == 0;  // before the phase is read: begin_replacing() reads after
   const int now = phase.load();
-  if (now == preparing) {
-    if (signal == SIGINT) say("\nheadrace: stopped before the first step; nothing was replaced\n");
-    ::_exit(interrupted_status);
-  }
-  if (!first || signal != SIGINT) return;
+  if (now == preparing) end_before_the_first_step();
+  if (!first || signal != SIGINT || now == connecting) return;
   say(now == replacing ? "\nheadrace: stopping after the first step; press Ctrl-C again to end at once\n"
                        : "\nheadrace: stopping after this step; press Ctrl-C again to end at once\n");
 }
@@ -53,6 +55,15 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   for (std::size_t s = 0; s < handled.size(); ++s) ::sigaction(handled[s], &previous[s], nullptr);
+}
+
+void StopSignals::begin_connecting() {
+  phase = connecting;
+}
+
+void StopSignals::end_connecting() {
+  phase = preparing;  // before the requests are read: the handler reads it after
+  if (requested()) end_before_the_first_step();
 }
 
 void StopSignals::begin_replacing() {

@@ -13,6 +13,9 @@ class StopSignals {
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
+  // In between a signal waits: a rank that ends while ranks and launcher connect can leave mpirun hanging.
+  void begin_connecting();
+  void end_connecting();
   // From here on a signal asks, and no longer ends the process by itself: what requested() does not say right
   // after this call comes too late to keep what is replaced.
   void begin_replacing();

@@ -15,6 +15,8 @@
 
 #include "headrace/errors.h"
 #include "headrace/log.h"
+#include "headrace/shell_words.h"
+#include "src/train/replaced_run.h"
 #include "src/train/settings.h"
 
 namespace headrace {
@@ -46,12 +48,6 @@ Bytes bytes_of_stores(const std::string& path) {
   return bytes;
 }
 
-// Paths on one file system share its space.
-struct Disk {
-  std::vector<std::string> paths;
-  Bytes needed = 0, needed_without_durability = 0, available = 0;
-};
-
 // Bytes of each path with --durability none; empty where that is no choice.
 std::vector<Bytes> bytes_without_durability(const RunPlan& plan) {
   PlanRequest request = plan.request;
@@ -60,31 +56,24 @@ std::vector<Bytes> bytes_without_durability(const RunPlan& plan) {
   return plan_memory(request).nvme_path_bytes;
 }
 
-std::vector<Disk> disks_of(const ResolvedOptions& options, const RunPlan& plan,
-                           std::vector<std::string>& unknown) {
-  std::map<dev_t, Disk> disks;
-  const auto ranks = static_cast<Bytes>(options.launch.local_size);
-  const std::vector<Bytes> otherwise = bytes_without_durability(plan);
-  for (std::size_t p = 0; p < options.swap_paths.size(); ++p) {
-    const std::string& path = options.swap_paths[p];
-    struct stat status {};
-    std::error_code error;
-    const fs::space_info space = fs::space(path, error);
-    if (error || ::stat(path.c_str(), &status) != 0) {
-      unknown.push_back(path);
-      continue;
-    }
-    Disk& disk = disks[status.st_dev];
-    if (disk.paths.empty()) disk.available = space.available;
-    disk.paths.push_back(path);
-    disk.available += bytes_of_stores(path);
-    const Bytes needed = plan.memory.nvme_path_bytes.at(p);
-    disk.needed += needed * ranks;
-    disk.needed_without_durability += (otherwise.empty() ? needed : otherwise.at(p)) * ranks;
-  }
-  std::vector<Disk> result;
-  for (auto& [device, disk] : disks) result.push_back(std::move(disk));
-  return result;
+// What the stores of all ranks of this host need, in bytes of each path for one rank.
+std::vector<PathSpace> spaces_of(const ResolvedOptions& options, const std::vector<Bytes>& needed) {
+  std::vector<PathSpace> paths;
+  for (std::size_t p = 0; p < options.swap_paths.size(); ++p)
+    paths.push_back({options.swap_paths[p], needed.at(p) * static_cast<Bytes>(options.launch.local_size),
+                     bytes_of_stores(options.swap_paths[p])});
+  return paths;
+}
+
+// Empty where it would not fit either, or is no choice.
+std::string advice_of_durability(const ResolvedOptions& options, const RunPlan& plan, const DiskSpace& full) {
+  const std::vector<Bytes> needed = bytes_without_durability(plan);
+  if (needed.empty()) return "";
+  std::vector<std::string> unknown;
+  const auto disks = space_by_disk(spaces_of(options, needed), &unknown);
+  const auto same = std::ranges::find(disks, full.paths, &DiskSpace::paths);
+  if (same == disks.end() || !std::ranges::all_of(disks, &DiskSpace::is_enough)) return "";
+  return fmt::format("; --durability none needs {}, and cannot be resumed", format_bytes(same->needed));
 }
 
 // Why the path cannot be used; empty when it can (FIELD-CASES A16).
@@ -114,7 +103,26 @@ void refuse_same_folder(const std::string& name, const std::vector<std::string>&
     }
 }
 
+std::string plural_are(const std::vector<std::string>& paths) {
+  return fmt::format("{} {}", path_list(paths), paths.size() == 1 ? "is" : "are");
+}
+
+// Opening the store would say so too, of this rank's folders; here it is the flags.
+void refuse_other_number_of_paths(const ResolvedOptions& options) {
+  const StorePaths store = store_paths(options.engine.swap_directories);
+  if (store.all.empty() || store.all.size() == options.swap_paths.size()) return;
+  std::string flags;
+  for (const std::string& path : store.all) flags += fmt::format("--swap-path {} ", shell_word(path));
+  throw UsageError(fmt::format(
+      "--resume swap: the run has {} swap path{}, and {} given{}{}. Continue it with {}--resume swap",
+      store.all.size(), store.all.size() == 1 ? "" : "s",
+      options.swap_paths.size() == 1 ? "1 is" : fmt::format("{} are", options.swap_paths.size()),
+      store.missing.empty() ? "" : fmt::format("; {} missing", plural_are(store.missing)),
+      store.others.empty() ? "" : fmt::format("; {} not of that run", plural_are(store.others)), flags));
+}
+
 void check_resumable(const ResolvedOptions& options) {
+  refuse_other_number_of_paths(options);
   const std::vector<std::string>& directories = options.engine.swap_directories;
   const auto missing = static_cast<std::size_t>(
       std::count_if(directories.begin(), directories.end(),
@@ -126,7 +134,7 @@ void check_resumable(const ResolvedOptions& options) {
         fmt::format("--resume swap: {} does not exist, while other ranks' folders do. The run had fewer "
                     "ranks than the {} of this job, or the folder was lost; `headrace inspect {}` says how "
                     "many ranks it had.",
-                    path_list(directories), options.launch.size, fmt::join(options.swap_paths, " ")));
+                    path_list(directories), options.launch.size, shell_words(options.swap_paths)));
   throw UsageError(fmt::format(
       "--resume swap: there is nothing to continue from, {} does not exist. Leave --resume out to start "
       "a new run.",
@@ -168,13 +176,9 @@ void place_by_measured_rates(const ResolvedOptions& options, RunPlan& plan, IoEn
 
 SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan) {
   SwapSpace result;
-  const std::vector<Disk> disks = disks_of(options, plan, result.unknown);
-  const auto fits = [](const Disk& disk) { return disk.needed <= disk.available; };
-  const auto full = std::find_if_not(disks.begin(), disks.end(), fits);
+  const auto disks = space_by_disk(spaces_of(options, plan.memory.nvme_path_bytes), &result.unknown);
+  const auto full = std::ranges::find_if_not(disks, &DiskSpace::is_enough);
   if (full == disks.end()) return result;
-  const bool would_fit = std::all_of(disks.begin(), disks.end(), [](const Disk& disk) {
-    return disk.needed_without_durability <= disk.available;
-  });
   result.shortage = fmt::format(
       "the swap store{} in {}, whose file system has {} for {}, an earlier run's stores included. Free some "
       "space, or give a swap path on a larger disk{}.",
@@ -182,9 +186,7 @@ SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan) {
           ? fmt::format(" needs {}", format_bytes(full->needed))
           : fmt::format("s of {} ranks need {}", options.launch.local_size, format_bytes(full->needed)),
       path_list(full->paths), format_bytes(full->available), options.launch.local_size == 1 ? "it" : "them",
-      would_fit ? fmt::format("; --durability none needs {}, and cannot be resumed",
-                              format_bytes(full->needed_without_durability))
-                : "");
+      advice_of_durability(options, plan, *full));
   return result;
 }
 
@@ -192,6 +194,7 @@ void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, Commun
   if (options.swap_paths.empty()) return;
   SwapStore::require_free(options.engine.swap_directories);
   SwapStore::require_free(scratch_directories(options.engine.swap_directories));
+  if (!options.resume_swap) refuse_to_replace(options);
   if (!options.resume_swap)
     if (const SwapSpace space = swap_space(options, plan); !space.shortage.empty())
       throw DoesNotFit(space.shortage);
@@ -218,89 +221,6 @@ void warn_of_poor_paths(const ResolvedOptions& options) {
           fmt::format("--swap-parity {} does not protect against the loss of a drive: {} are on one file "
                       "system, and are lost together. Give folders on different drives.",
                       parity, path_list(paths)));
-}
-
-namespace {
-
-// The folders of the store in `directories` that are not among them; empty where they are not known.
-std::vector<std::string> other_directories(const std::vector<std::string>& directories) {
-  std::vector<std::string> others;
-  for (const std::string& directory : directories) {
-    try {
-      for (const std::string& other : SwapStore::directories_of(directory)) {
-        const auto same = [&](const std::string& known) {
-          std::error_code error;
-          return fs::weakly_canonical(known, error) == fs::weakly_canonical(other, error);
-        };
-        if (std::none_of(directories.begin(), directories.end(), same) &&
-            std::none_of(others.begin(), others.end(), same))
-          others.push_back(other);
-      }
-    } catch (const Error&) {  // its description is damaged
-    }
-  }
-  return others;
-}
-
-constexpr std::string_view how_to_keep =
-    "To keep that run, add --resume swap, which continues it, or give another --swap-path.";
-
-// A store of more or fewer paths than this run has: what is replaced on some is lost on all. False where
-// there is none that can be read.
-bool warn_of_separated_run(const std::vector<std::string>& directories, IoEngine& io) {
-  for (const std::string& directory : directories) {
-    try {
-      std::vector<std::string> all = SwapStore::directories_of(directory);
-      const auto commits = SwapStore::open_read_only(all, io)->commits();
-      if (commits.empty() || commits.back().step == 0) continue;
-      std::erase_if(all, [&](const std::string& other) {
-        return std::any_of(directories.begin(), directories.end(), [&](const std::string& mine) {
-          std::error_code error;
-          return fs::equivalent(mine, other, error);
-        });
-      });
-      log_warning(fmt::format(
-          "{} held step {} of an earlier run of other swap paths, which this run replaces{}. To keep that "
-          "run, "
-          "give all its swap paths{} with --resume swap, or this run another --swap-path.",
-          directory, commits.back().step,
-          all.empty() ? "" : fmt::format("; {} is left behind and may be deleted", path_list(all)),
-          all.empty() ? "" : fmt::format(", {} too,", path_list(all))));
-      return true;
-    } catch (const Error&) {  // nothing whole is replaced here
-    }
-  }
-  return false;
-}
-
-void warn_of_unreadable_store(const std::vector<std::string>& directories, std::string why) {
-  if (!why.ends_with('.')) why += '.';
-  const std::vector<std::string> others = other_directories(directories);
-  log_warning(fmt::format(
-      "{} {} a swap store of an earlier run that could not be read, and this run replaces it: {} {}{}",
-      path_list(directories), directories.size() == 1 ? "holds" : "hold", why, how_to_keep,
-      others.empty() ? "" : fmt::format(" It also lies in {}, to be given too.", path_list(others))));
-}
-
-}  // namespace
-
-void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
-  std::vector<std::string> journals;  // none: nothing is kept there across runs
-  for (const std::string& directory : options.engine.swap_directories)
-    journals.push_back(directory + "/journal.bin");
-  const bool replaces = options.engine.optimizer_tier == Tier::nvme;
-  if (io == nullptr || !replaces || !any_exists(journals)) return;
-  try {
-    const auto commits = SwapStore::open_read_only(options.engine.swap_directories, *io)->commits();
-    if (!commits.empty() && commits.back().step > 0)
-      log_warning(fmt::format("{} {} step {} of an earlier run, which this run replaces. {}",
-                              path_list(options.engine.swap_directories),
-                              options.engine.swap_directories.size() == 1 ? "holds" : "hold",
-                              commits.back().step, how_to_keep));
-  } catch (const Error& error) {
-    if (!warn_of_separated_run(options.engine.swap_directories, *io))
-      warn_of_unreadable_store(options.engine.swap_directories, error.what());
-  }
 }
 
 namespace {

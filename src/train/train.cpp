@@ -42,7 +42,7 @@ int run(Session& session, StopSignals& signals) {
   const ResolvedOptions& options = session.options;
   const bool speaks = session.rank() == 0;
   MetricsFile metrics(speaks ? options.metrics_path : "");
-  session.open_backends();
+  session.open_backends(signals);
   log_info(start_report(session));
   session.build(signals);
   if (options.resume_swap)
@@ -98,6 +98,7 @@ int train(const ResolvedOptions& options) {
   set_log_level(options.quiet ? LogLevel::quiet : LogLevel::normal);
   for (const std::string& note : options.notes) log_info(note);
   StopSignals signals;
+  if (options.launch.size > 1) signals.begin_connecting();
   Session session(options, check_inputs(options));
   if (options.launch.size == 1) return run_unless_stopped(session, signals);
   try {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 
 namespace headrace {
@@ -104,7 +105,7 @@ StepMetrics StepRunner::run(const StopSignals& signals) {
   metrics.gradient_norm = result.gradient_norm;
   metrics.skipped = result.skipped;
   metrics.loss_scale = session_.state.loss_scale;
-  metrics.step_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  metrics.step_seconds = seconds_since(start);
   metrics.tokens_per_second =
       static_cast<double>(options.batch.global * session_.sequence()) / metrics.step_seconds;
   RankSample own = difference(session_.engine->counters(), before);

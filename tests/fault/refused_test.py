@@ -26,7 +26,7 @@ class Refused(job_test.JobTest):
         return outcome.state_hash
 
     def warnings(self, outcome):
-        return [line for line in outcome.stderr.splitlines() if "warning: " in line and "which this run replaces" not in line]
+        return [line for line in outcome.stderr.splitlines() if "warning: " in line]
 
 
 class IoUring(Refused):
@@ -45,6 +45,26 @@ class IoUring(Refused):
         outcome = self.train(ranks=2, name="refused", prefix=refusing("EPERM"))
         self.assert_status(0, outcome)
         self.assertEqual(expected, outcome.state_hash)
+
+    def test_refused_where_polling_was_asked_for_is_one_warning_and_the_same_state(self):
+        expected = self.whole()
+        outcome = self.train(name="refused", prefix=refusing("EPERM"), poll_completions=True, poll_submissions=True)
+        self.assert_status(0, outcome)
+        self.assertEqual(expected, outcome.state_hash)
+        self.assertEqual(1, len(self.warnings(outcome)), outcome)
+        self.assert_says(outcome, "io_uring is not available")
+
+    def test_polls_completions_where_the_drive_can_and_says_once_where_it_cannot(self):
+        expected = self.whole()
+        outcome = self.train(name="polling", poll_completions=True)
+        self.assert_status(0, outcome)
+        self.assertEqual(expected, outcome.state_hash)
+        warnings = self.warnings(outcome)
+        if any(path.read_text().strip() == "1" for path in pathlib.Path("/sys/block").glob("*/queue/io_poll")):
+            self.assertLessEqual(len(warnings), 1, outcome)
+        else:
+            self.assertEqual(1, len(warnings), outcome)
+            self.assertIn("has no poll queues", warnings[0])
 
     def test_refused_where_it_was_asked_for_is_an_error_with_the_remedy(self):
         outcome = self.train(prefix=refusing("EPERM"), io="io_uring")

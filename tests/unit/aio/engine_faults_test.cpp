@@ -2,10 +2,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <vector>
 
+#include "aio/transfer.h"
 #include "tests/support/fault_io_engine.h"
 #include "tests/unit/aio/hooked_engines.h"
 #include "tests/unit/aio/in_child.h"
@@ -60,6 +63,71 @@ TEST_P(EngineFaults, requests_to_be_tried_again_are) {
   plan_->add({.count = 20, .code = EAGAIN});
   expect_round_trip(*make(), create(), 1_MiB);
   EXPECT_EQ(plan_->hits(), 20u);
+}
+
+// The page cache takes the writes beside it at once: they are done long before the kernel would be given up.
+TEST_P(EngineFaults, a_request_to_be_tried_again_later_holds_no_other_up) {
+  std::atomic<bool> refused{true};
+  const auto engine = GetParam().make(
+      {.queue_depth = 1, .request_bytes = 64_KiB}, [&](IoDirection, std::uint64_t offset, Bytes bytes) {
+        return refused && offset >= 1_MiB ? -std::int64_t{EAGAIN} : static_cast<std::int64_t>(bytes);
+      });
+  const IoFile file = create(false);
+  AlignedMemory memory(64_KiB), read(64_KiB);
+  memory.fill(1);
+  IoTicket waiting = engine->submit(IoDirection::write, file, 1_MiB, memory.lease(), 64_KiB);
+  for (std::uint64_t i = 0; i < 4; ++i)
+    expect_whole(transfer(*engine, IoDirection::write, file, i * 64_KiB, memory), 64_KiB);
+  EXPECT_FALSE(waiting.done());
+  refused = false;
+  expect_whole(waiting.wait(), 64_KiB);
+  expect_whole(transfer(*engine, IoDirection::read, file, 1_MiB, read), 64_KiB);
+  EXPECT_TRUE(read == memory);
+}
+
+// The kernel takes nothing for a while: so long at least is the wait.
+TEST_P(EngineFaults, a_wait_for_a_slow_device_is_counted) {
+  using Clock = std::chrono::steady_clock;
+  const auto from = Clock::now() + std::chrono::milliseconds(200);
+  const auto engine = GetParam().make({}, [from](IoDirection, std::uint64_t, Bytes bytes) {
+    return Clock::now() < from ? -std::int64_t{EAGAIN} : static_cast<std::int64_t>(bytes);
+  });
+  const IoFile file = create();
+  const AlignedMemory memory(4096);
+  IoTicket ticket = engine->submit(IoDirection::write, file, 0, memory.lease(), 4096);
+  const double least = std::chrono::duration<double>(from - Clock::now()).count();
+  expect_whole(ticket.wait(), 4096);
+  EXPECT_GT(engine->counters().wait_seconds, least / 2);
+}
+
+TEST_P(EngineFaults, a_request_that_is_refused_again_and_again_is_given_up) {
+  plan_->add({.code = EAGAIN});
+  const auto engine = make();
+  const IoFile file = create();
+  const AlignedMemory memory(4096);
+  const IoResult result = transfer(*engine, IoDirection::write, file, 0, memory);
+  EXPECT_EQ(result.code, EAGAIN);
+  EXPECT_EQ(result.bytes, 0u);
+  EXPECT_EQ(plan_->hits(), aio::Transfer::max_again + 1u);
+  plan_->clear();
+  expect_whole(transfer(*engine, IoDirection::write, file, 0, memory), 4096);
+}
+
+TEST_P(EngineFaults, requests_to_be_tried_again_are_on_bounced_memory_too) {
+  plan_->add({.every = 3, .code = EAGAIN});
+  AlignedMemory written(1_MiB + 64), read(1_MiB + 64);
+  written.fill(1);
+  const auto engine = make();
+  const IoFile file = create();
+  if (!file.direct()) GTEST_SKIP() << "a buffered file takes any memory";
+  const auto shifted = [](const AlignedMemory& memory) {
+    return HostLease::borrowed(memory.span().subspan(1, 1_MiB));
+  };
+  expect_whole(engine->submit(IoDirection::write, file, 0, shifted(written), 1_MiB).wait(), 1_MiB);
+  expect_whole(engine->submit(IoDirection::read, file, 0, shifted(read), 1_MiB).wait(), 1_MiB);
+  EXPECT_TRUE(std::ranges::equal(read.span().subspan(1, 1_MiB), written.span().subspan(1, 1_MiB)));
+  EXPECT_GE(plan_->hits(), 2u);
+  EXPECT_EQ(engine->counters().bounced_bytes, 2_MiB);
 }
 
 TEST_P(EngineFaults, a_mix_of_all_that_passes_changes_no_byte) {

@@ -1,11 +1,15 @@
 // Engines whose kernel refuses to go on.
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <thread>
 #include <vector>
 
+#include "tests/support/fault_io_engine.h"
 #include "tests/unit/aio/in_child.h"
 #include "tests/unit/aio/io_fixture.h"
 
@@ -87,6 +91,57 @@ TEST(UringFaults, without_a_thread_of_its_own_the_ring_goes_on_while_someone_wai
         EXPECT_THAT(captured.text(), HasSubstr("pids.max"));
       },
       "thread of the I/O engine was refused");
+}
+
+// Who completes the others' requests then waits for one that the kernel could not take.
+TEST(UringFaults, without_a_thread_of_its_own_a_request_is_tried_again_all_the_same) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const auto plan = std::make_shared<FaultPlan>();
+        plan->add({.every = 2, .code = EAGAIN});
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        AlignedMemory memory(64_KiB), read(64_KiB);
+        refuse_system_call(SYS_clone, EAGAIN);
+        refuse_system_call(SYS_clone3, EAGAIN);
+        const auto engine =
+            aio::make_uring_engine({.queue_depth = 4, .request_bytes = 4096}, plan->request_hook());
+        expect_whole(transfer(*engine, IoDirection::write, file, 0, memory.fill(1)), 64_KiB);
+        expect_whole(transfer(*engine, IoDirection::read, file, 0, read), 64_KiB);
+        EXPECT_TRUE(read == memory);
+        EXPECT_GE(plan->hits(), 32u);
+      },
+      "");
+}
+
+// The limit of threads counts the kernel's too, those that write as well: what is read needs none. Root is
+// exempt from it, so the test becomes nobody where it can.
+TEST(UringFaults, without_the_kernels_thread_submission_is_by_system_calls_with_one_warning) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        AlignedMemory memory(64_KiB), read(64_KiB);
+        expect_whole(transfer(*make_uring_engine({}), IoDirection::write, file, 0, memory.fill(1)), 64_KiB);
+        constexpr uid_t nobody = 65534;
+        if (::geteuid() == 0) {
+          ASSERT_EQ(::setresgid(nobody, nobody, nobody), 0);
+          ASSERT_EQ(::setresuid(nobody, nobody, nobody), 0);
+        }
+        const rlimit limit{1, 1};
+        ASSERT_EQ(::setrlimit(RLIMIT_NPROC, &limit), 0);
+        CapturedStandardError captured;
+        for (int i = 0; i < 3; ++i) {
+          const auto engine = make_uring_engine({.queue_depth = 4, .poll_submissions = true});
+          read.fill(2);
+          expect_whole(transfer(*engine, IoDirection::read, file, 0, read), 64_KiB);
+          EXPECT_TRUE(read == memory);
+        }
+        const std::string message = captured.text();
+        EXPECT_THAT(message, HasSubstr("SQPOLL"));
+        EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;
+      },
+      "pids.max");
 }
 
 TEST(ThreadFaults, no_thread_at_all_is_an_error_of_the_submit) {

@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -30,6 +31,21 @@ class Registration : public ::testing::TestWithParam<std::unique_ptr<IoEngine> (
     expect_whole(transfer(*engine_, IoDirection::write, file_, 0, written), bytes);
     expect_whole(transfer(*engine_, IoDirection::read, file_, 0, read), bytes);
     EXPECT_TRUE(written == read);
+  }
+  // Out of the memory, byte by byte as it was, and back into it.
+  void expect_round_trip_in(std::span<std::byte> memory, const IoFile& file) {
+    const Bytes bytes = memory.size();
+    AlignedMemory pattern(bytes), read(bytes);
+    pattern.fill(bytes);
+    std::ranges::copy(pattern.span(), memory.begin());
+    expect_whole(engine_->submit(IoDirection::write, file, 0, HostLease::borrowed(memory), bytes).wait(),
+                 bytes);
+    expect_whole(transfer(*engine_, IoDirection::read, file, 0, read), bytes);
+    EXPECT_TRUE(read == pattern) << "written from";
+    std::ranges::fill(memory, std::byte{0});
+    expect_whole(engine_->submit(IoDirection::read, file, 0, HostLease::borrowed(memory), bytes).wait(),
+                 bytes);
+    EXPECT_TRUE(std::ranges::equal(memory, pattern.span())) << "read to";
   }
   // What went through registered memory, of the whole transfer's bytes.
   void expect_registered(Bytes bytes) const {
@@ -79,6 +95,19 @@ TEST_P(Registration, of_the_same_memory_again_and_again_leaves_nothing_behind) {
   expect_registered(64_KiB);
 }
 
+TEST_P(Registration, of_two_halves_serves_transfers_across_their_border) {
+  AlignedMemory memory(1_MiB);
+  const auto all = memory.span();
+  const IoRegistration first = engine_->register_memory(all.first(512_KiB));
+  const IoRegistration second = engine_->register_memory(all.last(512_KiB));
+  for (const Bytes before : {Bytes{4096}, 32_KiB, 60_KiB})
+    expect_round_trip_in(all.subspan(512_KiB - before, 64_KiB), file_);
+  // On a buffered file at any byte.
+  const IoFile buffered = IoFile::open(folder_.file("buffered"), IoFile::Mode::create, false);
+  for (const Bytes before : {Bytes{1}, Bytes{513}, Bytes{4097}})
+    expect_round_trip_in(all.subspan(512_KiB - before, 5000), buffered);
+}
+
 TEST_P(Registration, comes_and_goes_while_transfers_are_in_flight) {
   std::atomic<bool> stop{false};
   AlignedMemory memory(1_MiB), read(1_MiB), other(16_MiB);
@@ -111,11 +140,7 @@ TEST_P(Registration, of_more_than_1_gib_serves_its_last_byte) {
           64_KiB);
     expect_registered(128_KiB);
     // Across the border of two pieces, too.
-    expect_whole(engine_
-                     ->submit(IoDirection::write, file_, 0,
-                              HostLease::borrowed({base + 1_GiB - 32_KiB, 64_KiB}), 64_KiB)
-                     .wait(),
-                 64_KiB);
+    expect_round_trip_in({base + 1_GiB - 32_KiB, 64_KiB}, file_);
   }
   ::munmap(base, bytes);
 }

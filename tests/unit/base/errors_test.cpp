@@ -34,6 +34,12 @@ TEST(IoErrors, name_operation_path_range_and_errno) {
     EXPECT_TRUE(contains(message, part)) << part << " in: " << message;
 }
 
+TEST(IoErrors, of_a_kernel_that_could_not_take_a_request_say_that_it_was_tried_again) {
+  const std::string message = IoError("write", "/swap/extents.bin", 0, 4096, EAGAIN).what();
+  for (const char* part : {"temporarily unavailable", "tried again", "--io-depth"})
+    EXPECT_TRUE(contains(message, part)) << part << " in: " << message;
+}
+
 TEST(IoErrors, are_errors_of_status_1) {
   const IoError error("read", "f", 0, 1, EIO);
   EXPECT_NE(dynamic_cast<const Error*>(&error), nullptr);

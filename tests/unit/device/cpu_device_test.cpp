@@ -21,6 +21,7 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/device.h"
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 
 namespace headrace {
@@ -28,10 +29,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr Bytes mebibyte = Bytes{1} << 20;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // A value in kB of /proc/self/smaps ("Rss", "Locked"), of this range alone: others use memory too, sanitizers
 // most of all.

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 TEST_F(SwapPathsTest, a_bad_place_is_rebuilt_with_one_warning_and_the_path_stays) {
   const auto store = create(options(3, 1), {100'000, 100'000});
   commit_and_release(*store, 1);
-  const SwapStore::Extent flipped = store->extents(0)[1], unreadable = store->extents(1)[0];
+  const SwapStore::Extent flipped = store->extents(0)[1], unreadable = store->extents(1)[1];
   flip_bit(flipped.path, flipped.offset + 77);
   plan_->add({.direction = IoDirection::read,
               .path_suffix = unreadable.path.substr(folder_.path().size()),

@@ -334,6 +334,24 @@ TEST(Config, io_uring_can_be_required_and_then_threads_cannot_be_asked_for) {
   EXPECT_THAT(refusal("", flags), AllOf(HasSubstr("--require-io-uring"), HasSubstr("--io threads")));
 }
 
+TEST(Config, polling_is_asked_for_by_flag_or_key_and_is_of_io_uring_alone) {
+  std::vector<std::pair<std::string, std::string>> flags = {{"offload_optimizer", "nvme"},
+                                                            {"swap_path", "/swap"}};
+  EXPECT_FALSE(resolve("", flags).poll_completions || resolve("", flags).poll_submissions);
+  const ResolvedOptions by_key =
+      resolve(R"({"headrace": {"poll_completions": true, "poll_submissions": false}})", flags);
+  EXPECT_TRUE(by_key.poll_completions && !by_key.poll_submissions);
+  EXPECT_TRUE(resolve(by_key.effective_config).poll_completions);
+  flags.emplace_back("poll_submissions", "true");
+  EXPECT_TRUE(resolve("", flags).poll_submissions);
+  flags.emplace_back("io", "threads");
+  EXPECT_THAT(refusal("", flags), AllOf(HasSubstr("--poll-submissions"), HasSubstr("--io threads")));
+  const auto without_nvme = resolve("", {{"poll_completions", "true"}, {"poll_submissions", "true"}});
+  ASSERT_EQ(without_nvme.notes.size(), 1u);
+  EXPECT_THAT(without_nvme.notes[0], AllOf(HasSubstr("--poll-completions"), HasSubstr("--poll-submissions"),
+                                           HasSubstr("need something on NVMe")));
+}
+
 TEST(Config, swap_paths_are_a_text_or_a_list_and_the_flag_may_be_repeated) {
   using Paths = std::vector<std::string>;
   const std::string list = R"({"headrace": {"swap_path": ["/a", "/b", "/c"], "swap_parity": 1,

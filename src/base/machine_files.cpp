@@ -1,11 +1,11 @@
-#include "src/doctor/machine_files.h"
+#include "headrace/machine_files.h"
 
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 
-namespace headrace::doctor {
+namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
@@ -73,4 +73,4 @@ std::string chosen(const std::string& list) {
   return list.substr(open + 1, close - open - 1);
 }
 
-}  // namespace headrace::doctor
+}  // namespace headrace

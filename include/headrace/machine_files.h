@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace headrace::doctor {
+namespace headrace {
 
 class MachineFiles {
  public:
@@ -31,4 +31,4 @@ class MachineFiles {
 // The choice in a list like "always [madvise] never"; the whole text where nothing is marked.
 std::string chosen(const std::string& list);
 
-}  // namespace headrace::doctor
+}  // namespace headrace

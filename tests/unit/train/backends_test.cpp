@@ -1,0 +1,68 @@
+#include "src/train/backends.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "headrace/io_probe.h"
+#include "tests/support/bounded_wait.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Set by the kernel where a ring has one.
+std::size_t threads_that_submit() {
+  std::size_t count = 0;
+  for (const auto& task : fs::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name.starts_with("iou-sqp")) ++count;
+  }
+  return count;
+}
+
+class Backend : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "headrace-backends-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    options_.swap_paths = {name};
+    options_.engine.swap_directories = {name + "/rank-00000"};
+    options_.engine.optimizer_tier = Tier::nvme;
+    options_.io = IoKind::io_uring;
+  }
+  ~Backend() override { fs::remove_all(folder_); }
+
+  // How many threads of the kernel submit for a run's engine once it has written a block.
+  std::size_t threads_that_submit_for(const ResolvedOptions& options) const {
+    const Backends backends = make_backends(options, 1 << 20);
+    const IoFile file = IoFile::open(folder_ / "data", IoFile::Mode::create);
+    alignas(4096) static std::array<std::byte, 4096> block;
+    EXPECT_TRUE(backends.io->submit(IoDirection::write, file, 0, HostLease::borrowed(block), block.size())
+                    .wait()
+                    .ok());
+    return threads_that_submit();
+  }
+
+  fs::path folder_;
+  ResolvedOptions options_;
+};
+
+TEST_F(Backend, of_a_run_that_polls_submissions_has_a_thread_of_the_kernel_for_them) {
+  for (const IoTrial& flag : probe_uring().flags)
+    if (flag.name == "SQPOLL" && flag.code != 0) GTEST_SKIP() << "SQPOLL is refused here";
+  ASSERT_TRUE(test::eventually([] { return threads_that_submit() == 0; }));  // the kernel ends the probe's
+  EXPECT_EQ(threads_that_submit_for(options_), 0u);
+  options_.poll_submissions = true;
+  EXPECT_EQ(threads_that_submit_for(options_), 1u);
+}
+
+}  // namespace
+}  // namespace headrace
