@@ -10,16 +10,6 @@
 
 namespace headrace::aio {
 
-void FileEnds::enter(IoFile::Id file, Start start) {
-  {
-    const std::lock_guard lock(mutex_);
-    File& entered = files_[key(file)];
-    if (entered.cut_due) return entered.held.push_back(std::move(start));
-    ++entered.running;
-  }
-  start();
-}
-
 int FileEnds::overrun(Job& job, int fd, std::uint64_t block_end, std::uint64_t right_end) {
   const std::lock_guard lock(mutex_);
   File& file = files_.find(key(job.file()))->second;

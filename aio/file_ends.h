@@ -21,9 +21,12 @@ class FileEnds {
  public:
   using Start = std::function<void()>;
 
-  // Calls `start` for a transfer on the file: at once, or after a cut on the thread that cut. Throws
-  // std::bad_alloc, and nothing has happened.
-  void enter(IoFile::Id file, Start start);
+  // Calls `start` for a transfer on the file: at once, or a copy of it after a cut on the thread that cut.
+  // Throws std::bad_alloc, and nothing has happened.
+  template <class Callable>
+  void enter(IoFile::Id file, const Callable& start) {
+    if (enter_or_hold(file, [&] { return Start(start); })) start();
+  }
   // The job, which has entered, has made the file end at `block_end`, the end of a block, where `right_end`
   // would be right. Returns an errno value.
   int overrun(Job& job, int fd, std::uint64_t block_end, std::uint64_t right_end);
@@ -43,6 +46,17 @@ class FileEnds {
     std::vector<Start> held;
   };
   using Files = std::map<Key, File>;
+  // Memory for a copy of the start is asked for where it has to be held, which is seldom.
+  template <class Copy>
+  bool enter_or_hold(IoFile::Id file, Copy copy) {
+    const std::lock_guard lock(mutex_);
+    File& entered = files_[key(file)];
+    if (entered.cut_due)
+      entered.held.push_back(copy());
+    else
+      ++entered.running;
+    return !entered.cut_due;
+  }
   static Key key(IoFile::Id file) { return {file.device, file.inode}; }
   static int cut(const File& file);
   void cut_and_go_on(Job& last, Files::iterator place, std::unique_lock<std::mutex>& lock);

@@ -110,12 +110,11 @@ IoFile IoFile::open(const std::string& path, Mode mode, bool direct) {
   file.id_ = identify_storage(file.fd_, path);
   file.links_ = std::make_shared<Links>();
   if (direct && !file.direct_) {
-    warn_once(
-        "buffered " + path,
-        fmt::format(
-            "{} is on {}, which refuses direct I/O: it goes through the page cache, which takes memory and "
-            "time. Choose a path on a local ext4 or xfs disk for full speed.",
-            path, aio::file_system_name(file.fd())));
+    warn_once(fmt::format("buffered {}", file.id_.device),  // once for all files there
+              fmt::format("{} is on {}, which refuses direct I/O: files there go through the page cache, "
+                          "which takes memory "
+                          "and time. Choose a path on a local ext4 or xfs disk for full speed.",
+                          path, aio::file_system_name(file.fd())));
   }
   return file;
 }

@@ -76,14 +76,14 @@ std::optional<Request> RequestQueue::next_write(bool may_bounce) {
 // An operation with nothing to issue leaves the queue; complete() brings it back if it has to be resumed.
 std::optional<Request> RequestQueue::next_of(Operations& operations, bool may_bounce) {
   while (!operations.empty()) {
-    const std::shared_ptr<Operation> operation = operations.front();
-    if (operation->bounced && !may_bounce) return std::nullopt;
-    const auto piece = operation->transfer.next();
-    if (!operation->transfer.can_issue()) {
-      operation->queued = false;
-      operations.pop_front();
-    }
-    if (piece) return Request{operation, *piece};
+    std::shared_ptr<Operation>& first = operations.front();
+    if (first->bounced && !may_bounce) return std::nullopt;
+    const auto piece = first->transfer.next();
+    if (first->transfer.can_issue()) return Request{first, piece.value()};
+    first->queued = false;
+    std::shared_ptr<Operation> last = std::move(first);
+    operations.pop_front();
+    if (piece) return Request{std::move(last), *piece};
   }
   return std::nullopt;
 }

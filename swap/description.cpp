@@ -61,6 +61,7 @@ Description parse(const json& object) {
   description.directories = object.at("paths").get<std::vector<std::string>>();
   if (description.directories.empty() || description.directories.size() > most_paths)
     throw std::invalid_argument("its paths cannot be so many");
+  description.directories_revision = object.value("paths_revision", std::uint64_t{0});
   shape.paths = static_cast<std::uint32_t>(description.directories.size());
   shape.parity = object.at("parity").get<std::uint32_t>();
   if (shape.parity >= shape.paths) throw std::invalid_argument("it has more parity than paths");
@@ -123,6 +124,7 @@ void write_description(const std::string& directory, const Description& descript
                        {"extent_alignment", description.shape.alignment},
                        {"owns_directory", description.owns_directory},
                        {"paths", description.directories},
+                       {"paths_revision", description.directories_revision},
                        {"path", description.path},
                        {"parity", description.shape.parity},
                        {"layout", description.layout},
@@ -175,14 +177,14 @@ std::string layout_identity(const std::string& layout) {
 }
 
 std::string layout_difference(const std::string& stored, const std::string& wanted) {
-  const std::string identities =
-      fmt::format("the store has layout {}, this run {}", layout_identity(stored), layout_identity(wanted));
   const json old_layout = json::parse(stored, nullptr, false),
              new_layout = json::parse(wanted, nullptr, false);
-  if (!old_layout.is_object() || !new_layout.is_object()) return identities;
+  if (!old_layout.is_object() || !new_layout.is_object())
+    return fmt::format("the store has layout {}, this run {}", layout_identity(stored),
+                       layout_identity(wanted));
   std::vector<std::string> differences;
   collect_differences(old_layout, new_layout, "", differences);
-  return fmt::format("{}; {}", identities, fmt::join(differences, "; "));
+  return fmt::format("{}", fmt::join(differences, "; "));
 }
 
 }  // namespace headrace::swap

@@ -17,7 +17,8 @@ struct Description {
   std::string layout;
   std::vector<SwapBlock> blocks;
   std::vector<std::uint32_t> first_paths;  // of each block
-  std::vector<std::string> directories;    // of all paths, as create() was given them, absolute
+  std::vector<std::string> directories;    // of all paths, as create() or repair() was given them, absolute
+  std::uint64_t directories_revision = 0;  // of several lists that one store has, the largest counts
   std::uint32_t path = 0;                  // which of them this is
   bool owns_directory = false;             // create() made the folder
 

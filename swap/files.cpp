@@ -53,11 +53,11 @@ bool folder_exists(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-bool is_file_at(int fd, const std::string& path) {
+FileAt file_at(int fd, const std::string& path) {
   struct stat mine {
   }, there{};
-  return ::fstat(fd, &mine) == 0 && ::stat(path.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
-         mine.st_ino == there.st_ino;
+  if (::fstat(fd, &mine) != 0 || ::stat(path.c_str(), &there) != 0) return {.is_same = false, .code = errno};
+  return {.is_same = mine.st_dev == there.st_dev && mine.st_ino == there.st_ino, .code = 0};
 }
 
 std::vector<std::byte> read_file(const std::string& path) {

@@ -23,8 +23,13 @@ Fd open_file(const std::string& path, int flags);
 bool file_exists(const std::string& path);
 bool folder_exists(const std::string& path);
 std::vector<std::byte> read_file(const std::string& path);
-// The open file is still the one that the path names.
-bool is_file_at(int fd, const std::string& path);
+// What the path names now: the open file (is_same), another one, or, with an errno value in `code`, nothing
+// that can be looked at.
+struct FileAt {
+  bool is_same = false;
+  int code = 0;
+};
+FileAt file_at(int fd, const std::string& path);
 
 void write_at(int fd, const std::string& path, std::uint64_t offset, std::span<const std::byte> data);
 void truncate_file(int fd, const std::string& path, std::uint64_t bytes);

@@ -7,11 +7,13 @@
 //   store.json    what is inside; written last by create(), so a folder without it holds no store:
 //                   {"crc32c":"<8 hex digits>", "format":2, "store_id":"<16 hex digits>",
 //                    "durability":"step"|"none", "extent_alignment":A, "owns_directory":bool,
-//                    "paths":["<folder>", ...], "path":P, "parity":m,
+//                    "paths":["<folder>", ...], "paths_revision":R, "path":P, "parity":m,
 //                    "layout":"<text, opaque>", "blocks":[{"name":"..","bytes":n,"path":f}, ...]}
 //                 It begins with {"crc32c":" and the CRC32C of the file, whose 8 digits count as zeros. This
 //                 folder is number P of paths, which names all of them as they were called when the store was
-//                 made (they may have moved since). All but P and owns_directory is the same in all.
+//                 made or last repaired (they may have moved since). A repair writes a new list, of a larger
+//                 R, into one folder after the other: the largest R counts (0 where there is none). All but
+//                 paths, R, P and owns_directory is the same in all.
 //   extents.bin   preallocated: the pieces that lie on this path.
 //   journal.bin   durability step only: a header, then records, each starting at a multiple of 8 bytes.
 //   lock          held with flock(2) by the owner; lines "pid N", "start N" (clock ticks after boot),
@@ -81,10 +83,10 @@
 // the paths or more are not good is opened for writing only when the state already calls exactly those lost:
 // then the others were told by nobody else since. Of any two sets of more than half, one path is in both, and
 // knows. Paths given up for good are replaced by repair().
-//   repair() writes a lost path's pieces and store.json first, flushed, then its journal, by rename, with the
-// newest commit and the state of the others, in which it is lost. Then all note a new epoch in which it is
-// not: the first note is the moment it belongs to the store again. Before it the path is stale, after it
-// whole.
+//   repair() first tells the other paths where a lost one is to lie from now on. Then it writes the lost
+// path's pieces and store.json, flushed, then its journal, by rename, with the newest commit and the state of
+// the others, in which it is lost. Then all note a new epoch in which it is not: the first note is the moment
+// it belongs to the store again. Before it the path is stale, after it whole.
 #pragma once
 
 #include <bit>

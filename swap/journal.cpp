@@ -94,10 +94,6 @@ void Journal::check_usable() const {
                     path_));
 }
 
-bool Journal::exists() const {
-  return is_file_at(fd_.get(), path_);
-}
-
 // Cuts everything after the newest commit, durably. When its predecessor is given up, a release takes the
 // place of what is cut before the file is shortened: at no moment do the two look like a pair. A throw leaves
 // the journal broken.

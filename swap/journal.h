@@ -43,7 +43,7 @@ class Journal {
   void check_usable() const;
   bool broken() const { return broken_; }
   void give_up() { broken_ = true; }
-  bool exists() const;  // at its path, as the same file
+  int fd() const { return fd_.get(); }
 
  private:
   Journal(std::string directory, const JournalIdentity& identity);

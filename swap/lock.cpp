@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstring>
@@ -119,15 +120,17 @@ class FolderGuard {
   Fd fd_;
 };
 
-Fd open_lock_file(const std::string& path) {
-  try {
-    return open_file(path, O_RDWR | O_CREAT);
-  } catch (const IoError& error) {
-    throw UsageError(
-        fmt::format("cannot write to the swap folder: opening {} failed: {}. Choose a --swap-path that "
-                    "this user can write to.",
-                    path, std::strerror(error.code())));
-  }
+// What is short now says nothing of the folder.
+bool is_shortage(int code) {
+  return code == ENOSPC || code == EDQUOT || code == EFBIG || code == EMFILE || code == ENFILE ||
+         code == ENOMEM;
+}
+
+[[noreturn]] void refuse_lock(const std::string& directory, std::string_view why) {
+  throw UnusableLock(fmt::format(
+      "the swap folder {} cannot be locked: {}. Make {} a file that this user can write to (check "
+      "permissions and drive), or choose another --swap-path.",
+      directory, why, join(directory, lock_name)));
 }
 
 }  // namespace
@@ -156,14 +159,28 @@ StoreLock::StoreLock(std::string path, Fd fd, SwapOwner previous)
     : path_(std::move(path)), fd_(std::move(fd)), previous_(std::move(previous)), owner_(::getpid()) {}
 
 StoreLock StoreLock::acquire(const std::string& directory) {
+  try {
+    return take(directory);
+  } catch (const IoError& error) {
+    if (is_shortage(error.code())) throw;
+    refuse_lock(directory, error.what());
+  } catch (const CorruptData&) {
+    refuse_lock(directory, "it is a pipe");
+  }
+}
+
+StoreLock StoreLock::take(const std::string& directory) {
   const std::string path = join(directory, lock_name);
   const FolderGuard guard(directory);
   SwapOwner reclaimed;
   for (;;) {
-    Fd fd = open_lock_file(path);
+    Fd fd = open_file(path, O_RDWR | O_CREAT);
     const bool held = ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0;
     if (held && errno != EWOULDBLOCK) throw IoError("lock", path, 0, 0, errno);
-    if (!is_file_at(fd.get(), path)) continue;  // its owner removed it meanwhile
+    if (const FileAt found = file_at(fd.get(), path); !found.is_same) {
+      if (found.code != 0 && found.code != ENOENT) throw IoError("stat", path, 0, 0, found.code);
+      continue;  // its owner removed it meanwhile
+    }
     const SwapOwner owner = parse_owner(text_of(read_file(path)));
     if (held && owner.state == SwapOwner::State::dead) {
       remove_file(path);  // only a forked child of the dead owner still holds it
@@ -180,10 +197,6 @@ StoreLock StoreLock::acquire(const std::string& directory) {
 
 bool StoreLock::owned_by_this_process() const {
   return ::getpid() == owner_;
-}
-
-bool StoreLock::exists() const {
-  return is_file_at(fd_.get(), path_);
 }
 
 StoreLock::~StoreLock() {

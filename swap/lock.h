@@ -10,14 +10,21 @@
 
 #include <string>
 
+#include "headrace/errors.h"
 #include "headrace/owned.h"
 #include "headrace/swap_store.h"
 
 namespace headrace::swap {
 
+// The lock file cannot be opened, read or written, for no shortage: nobody can own the folder.
+class UnusableLock : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
 class StoreLock {
  public:
-  // Throws UsageError naming the live owner, or what makes the folder unusable.
+  // Throws UsageError naming the live owner, UnusableLock, or IoError (a full disk, for one).
   static StoreLock acquire(const std::string& directory);
   StoreLock(StoreLock&& other) noexcept = default;
   StoreLock& operator=(StoreLock&&) = delete;
@@ -26,12 +33,13 @@ class StoreLock {
   const SwapOwner& previous_owner() const { return previous_; }
   // False in a child made by fork: it must leave files and lock alone.
   bool owned_by_this_process() const;
-  bool exists() const;  // at its path, as the same file
+  int fd() const { return fd_.get(); }
   // The lock file goes with the store.
   void remove_file_on_release() { remove_ = true; }
 
  private:
   StoreLock(std::string path, Fd fd, SwapOwner previous);
+  static StoreLock take(const std::string& directory);
   std::string path_;
   Fd fd_;
   SwapOwner previous_;

@@ -35,18 +35,34 @@ void refuse_other_run(const SwapStoreOptions& options, const Description& store)
                     where, layout_difference(store.layout, options.layout)));
 }
 
+std::vector<std::string> directories_of(const Survey& survey) {
+  std::vector<std::string> all;
+  for (const SurveyedPath& path : survey.paths) all.push_back(path.directory);
+  return all;
+}
+
 // Half the paths may be the half that the run went on without.
 void refuse_an_unsure_half(const Survey& survey) {
   if (survey.is_sure_to_be_newest()) return;
-  std::vector<std::string> wanted;
-  for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
-    if (survey.paths[p].state != SwapPath::State::good && !survey.stored_state.is_lost(p))
+  std::vector<std::string> wanted, folders;
+  for (std::uint32_t p = 0; p < survey.paths.size(); ++p) {
+    if (survey.paths[p].state == SwapPath::State::good) continue;
+    folders.push_back(survey.paths[p].directory);
+    if (!survey.stored_state.is_lost(p))
       wanted.push_back(fmt::format("{} ({})", survey.description.directories[p], survey.paths[p].problem));
+  }
   throw UsageError(fmt::format(
       "the run may have gone on without the swap paths that are here: bring back {}. If {} gone for good, "
-      "`headrace inspect --repair`, with an empty folder in its place, continues from step {} of the others.",
+      "`{}` continues from step {} of the others, with empty folders in the place of those.",
       fmt::join(wanted, " and "), wanted.size() == 1 ? "it is" : "they are",
-      survey.history.newest->commit.step));
+      repair_command(folders, directories_of(survey)), survey.history.newest->commit.step));
+}
+
+void tell_unusable(const Survey& survey, std::uint32_t p, const std::string& problem) {
+  log_warning(
+      fmt::format("the swap path {} cannot be used: {}. The run goes on by parity; `{}` brings it back.",
+                  survey.paths[p].directory, problem,
+                  repair_command({survey.paths[p].directory}, directories_of(survey))));
 }
 
 // Opens what the survey found good. With parity a path that cannot be opened is lost like the others.
@@ -68,6 +84,8 @@ std::vector<StorePath> open_paths(const Survey& survey, IoFile::Mode mode,
       } catch (const IoError& error) {
         if (shape.parity == 0 || !is_path_failure(error.code())) throw;
         path.lost = error.what();
+        path.lost_code = error.code();
+        if (mode == IoFile::Mode::read_write) tell_unusable(survey, p, path.lost);
       }
     }
     paths.push_back(std::move(path));
@@ -96,13 +114,10 @@ std::vector<std::uint32_t> paths_behind(const Survey& survey) {
 
 void tell_what_was_found(const Survey& survey) {
   const std::uint64_t step = survey.history.newest->commit.step;
-  for (const SurveyedPath& path : survey.paths) {
+  for (std::uint32_t p = 0; p < survey.paths.size(); ++p) {
+    const SurveyedPath& path = survey.paths[p];
     if (path.state != SwapPath::State::good)
-      log_warning(
-          fmt::format("the swap path {} cannot be used: {}. The run goes on by parity; `headrace inspect "
-                      "--repair` with all "
-                      "swap paths brings it back.",
-                      path.directory, path.problem));
+      tell_unusable(survey, p, path.problem);
     else if (path.journal->torn_bytes > 0)
       log_info(fmt::format("the last record of {} is incomplete ({} bytes): continuing from step {}",
                            join(path.directory, journal_name), path.journal->torn_bytes, step));
@@ -171,9 +186,18 @@ SwapDescription SwapStore::describe(const Directories& directories) {
 }
 
 SwapStore::Directories SwapStore::directories_of(const std::string& directory) {
-  swap::Description description = swap::read_description(directory);
-  description.directories[description.path] = directory;
-  return description.directories;
+  const swap::Description own = swap::read_description(directory);
+  swap::Description newest = own;
+  for (const std::string& other : own.directories) {  // a repair may have been interrupted before it told us
+    try {
+      swap::Description told = swap::read_description(other);
+      if (told.store_id == own.store_id && told.directories_revision > newest.directories_revision)
+        newest = std::move(told);
+    } catch (const Error&) {  // lost
+    }
+  }
+  newest.directories[own.path] = directory;
+  return newest.directories;
 }
 
 void SwapStore::require_free(const Directories& directories) {

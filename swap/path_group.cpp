@@ -5,12 +5,28 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <stdexcept>
 
 #include "headrace/errors.h"
 #include "headrace/log.h"
+#include "headrace/swap_paths.h"
 #include "swap/files.h"
 
 namespace headrace::swap {
+namespace {
+
+// An IoError that says more than which call failed.
+class PathError final : public IoError {
+ public:
+  PathError(const std::string& text, const std::string& path, int code)
+      : IoError("use", path, 0, 0, code), text_(text) {}
+  const char* what() const noexcept override { return text_.what(); }
+
+ private:
+  std::runtime_error text_;
+};
+
+}  // namespace
 
 bool is_path_failure(int code) {
   switch (code) {
@@ -20,6 +36,7 @@ bool is_path_failure(int code) {
     case EROFS:
     case ENOENT:
     case ENOTDIR:
+    case ELOOP:
     case EACCES:
     case EPERM:
     case ESTALE:
@@ -50,13 +67,19 @@ void remove_store_files(const std::string& directory) {
 }
 
 PathGroup::PathGroup(std::vector<StorePath> paths, std::uint32_t parity, const PathsState& state)
-    : paths_(std::move(paths)), parity_(parity), state_(state) {
+    : paths_(std::move(paths)),
+      parity_(parity),
+      keeps_steps_(std::any_of(paths_.begin(), paths_.end(),
+                               [](const StorePath& path) { return path.journal.has_value(); })),
+      state_(state),
+      damage_(size()) {
   for (std::uint32_t path = 0; path < size(); ++path)
     if (!paths_[path].lost.empty()) lost_ |= std::uint64_t{1} << path;
 }
 
-void PathGroup::lose(std::uint32_t path, std::string why) {
+void PathGroup::lose(std::uint32_t path, std::string why, int code) {
   paths_[path].lost = std::move(why);
+  paths_[path].lost_code = code;
   lost_.fetch_or(std::uint64_t{1} << path, std::memory_order_release);
 }
 
@@ -79,31 +102,80 @@ std::vector<std::string> PathGroup::directories() const {
 
 void PathGroup::throw_too_many_lost() const {
   std::vector<std::string> lost;
-  for (std::uint32_t path = 0; path < size(); ++path)
-    if (is_lost(path)) lost.push_back(fmt::format("{} ({})", paths_[path].directory, paths_[path].lost));
-  throw IoError(fmt::format("{} of {} swap paths are lost, and parity makes up for {}: {}. Bring them back "
-                            "and resume from the last commit. The use",
-                            lost.size(), paths_.size(), parity_, fmt::join(lost, ", ")),
-                fmt::format("{}", fmt::join(lost_directories(), " and ")), 0, 0, EIO);
+  int code = EIO;  // where none of the causes is a call that failed
+  for (std::uint32_t path = 0; path < size(); ++path) {
+    if (!is_lost(path)) continue;
+    lost.push_back(fmt::format("{} ({})", paths_[path].directory, paths_[path].lost));
+    if (paths_[path].lost_code != 0) code = paths_[path].lost_code;
+  }
+  throw PathError(
+      fmt::format("{} of {} swap paths are lost, and parity makes up for {}: {}. Bring them back and resume "
+                  "from the last commit.",
+                  lost.size(), paths_.size(), parity_, fmt::join(lost, "; ")),
+      fmt::format("{}", fmt::join(lost_directories(), " and ")), code);
 }
 
 bool PathGroup::survives(std::uint32_t path, int code, std::string_view what) {
+  return survives_because(path, code, fmt::format("{}: {}", what, std::strerror(code)));
+}
+
+bool PathGroup::survives_because(std::uint32_t path, int code, std::string why) {
   if (parity_ == 0 || !is_path_failure(code)) return false;
   const std::lock_guard lock(losing_);
-  if (!is_lost(path)) {
-    const StorePath& failed = paths_[path];
-    lose(path, fmt::format("{}: {}", what, std::strerror(code)));
-    if (!too_many_lost()) note_lost_paths();
-    if (!too_many_lost()) {
-      const std::uint32_t left = parity_ - std::min(parity_, lost_count());
-      log_warning(fmt::format(
-          "the swap path {} is lost ({}). The run goes on by parity, and {} more path{} may be lost. After "
-          "it, "
-          "`headrace inspect --repair` with all swap paths brings the path back.",
-          failed.directory, failed.lost, left == 0 ? "no" : fmt::to_string(left), left == 1 ? "" : "s"));
-    }
-  }
+  if (!is_lost(path)) go_on_without(path, std::move(why), code);
   return !too_many_lost();
+}
+
+void PathGroup::go_on_without(std::uint32_t path, std::string why, int code) {
+  lose(path, std::move(why), code);
+  if (!too_many_lost()) note_lost_paths();
+  if (!too_many_lost()) tell_lost(path);
+}
+
+void PathGroup::tell_lost(std::uint32_t path) const {
+  const std::uint32_t left = parity_ - std::min(parity_, lost_count());
+  log_warning(fmt::format(
+      "the swap path {} is lost ({}). The run goes on by parity, and {} more path{} may be lost. {}",
+      paths_[path].directory, paths_[path].lost, left == 0 ? "no" : fmt::to_string(left),
+      left == 1 ? "" : "s", how_to_bring_back()));
+}
+
+// What is not kept is not repaired either.
+std::string PathGroup::how_to_bring_back() const {
+  if (!keeps_steps_) return "Check its drive.";
+  return fmt::format("After it, `{}` brings the path back.",
+                     repair_command(lost_directories(), directories()));
+}
+
+void PathGroup::note_damage(const ExtentEntry& piece, std::string_view what) {
+  const std::lock_guard lock(losing_);
+  const std::uint32_t path = piece.path;
+  if (is_lost(path)) return;
+  if (!keeps_steps_)  // every write of a place has the same generation
+    damage_.note(path);
+  else if (!damage_.note(path, piece.offset, piece.generation))
+    return;
+  if (damage_.pieces(path) == 1)
+    log_warning(fmt::format(
+        "{}. It was rebuilt by parity; what else is damaged on {} is counted.{}", what,
+        paths_[path].directory,
+        keeps_steps_ ? fmt::format(" `{}` repairs what is on the disk.", repair_command({}, directories()))
+                     : " Check its drive."));
+  const bool is_owner = paths_[path].lock.has_value();  // who only reads decides nothing for the run
+  if (is_owner && damage_.is_too_much(path, lost_.load(), parity_))
+    go_on_without(path, fmt::format("{} damaged pieces were read from it", damage_.pieces(path)), 0);
+}
+
+void PathGroup::tell_damage() const {
+  for (std::uint32_t path = 0; path < size(); ++path) {
+    const std::uint64_t pieces = damage_.pieces(path);
+    if (pieces <= 1 || is_lost(path)) continue;
+    log_warning(fmt::format("{} damaged pieces were read from the swap path {} and rebuilt by parity. {}",
+                            pieces, paths_[path].directory,
+                            keeps_steps_ ? fmt::format("Check its drive; `{}` repairs what is on the disk.",
+                                                       repair_command({}, directories()))
+                                         : "Check its drive."));
+  }
 }
 
 // See [Note: one commit in several journals] in format.h.
@@ -122,8 +194,8 @@ void PathGroup::note_lost_paths() {
           paths_[path].journal->give_up();
           continue;
         }
-        lose(path, error.what());
-        log_warning(fmt::format("the swap path {} is lost ({})", paths_[path].directory, error.what()));
+        lose(path, error.what(), error.code());
+        if (!too_many_lost()) tell_lost(path);
         noted = false;
       }
     }
@@ -171,12 +243,33 @@ void PathGroup::on_each_path(std::string_view what, const Action& action) {
 }
 
 void PathGroup::check_present() {
-  on_each_path("its files were removed", [](const StorePath& path) {
-    const std::string extents = join(path.directory, extents_name);
-    if (!is_file_at(path.extents->fd(), extents)) throw IoError("check", extents, 0, 0, ENOENT);
-    if (!path.journal->exists()) throw IoError("check", join(path.directory, journal_name), 0, 0, ENOENT);
-    if (!path.lock->exists()) throw IoError("check", join(path.directory, lock_name), 0, 0, ENOENT);
-  });
+  for (std::uint32_t path = 0; path < size(); ++path) {
+    if (is_lost(path)) continue;
+    check_present(path, extents_path(path), paths_[path].extents->fd());
+    check_present(path, join(paths_[path].directory, journal_name), paths_[path].journal->fd());
+    check_present(path, join(paths_[path].directory, lock_name), paths_[path].lock->fd());
+  }
+}
+
+void PathGroup::check_present(std::uint32_t path, const std::string& file, int fd) {
+  const FileAt found = file_at(fd, file);
+  if (found.is_same || is_lost(path)) return;
+  const std::string what =
+      fmt::format("{} {}", file,
+                  found.code == ENOENT ? "was removed"
+                  : found.code != 0    ? fmt::format("cannot be looked at: {}", std::strerror(found.code))
+                                       : "was replaced by another file");
+  const int code = found.code != 0 ? found.code : ENOENT;
+  if (survives_because(path, code, what)) return;
+  if (too_many_lost()) throw_too_many_lost();
+  throw PathError(
+      fmt::format(
+          "{}, while the run uses it: this step is not committed. {} and resume from the last commit.", what,
+          found.code == 0 || found.code == ENOENT
+              ? fmt::format("Bring the files of {} back (is its drive still mounted?)",
+                            paths_[path].directory)
+              : fmt::format("Check the drive and the permissions of {}", paths_[path].directory)),
+      file, code);
 }
 
 void PathGroup::flush_extents() {
@@ -220,6 +313,7 @@ void PathGroup::drop_newest(const CommitRecord& remaining) {
 }
 
 void PathGroup::close(bool remove_files) {
+  tell_damage();
   for (StorePath& path : paths_) {
     path.journal.reset();
     if (!path.lock || !path.lock->owned_by_this_process()) continue;

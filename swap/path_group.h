@@ -1,6 +1,7 @@
 // The paths of an open store: their files, journals and locks, which of them are lost, and what is done on
-// all that are left. With parity a failing path is lost, noted on the others and told once; without, or with
-// more lost than parity makes up for, the failure is an IoError.
+// all that are left. With parity a failing path is lost, noted on the others and told once; so is one on
+// which many damaged pieces were met (path_damage.h). Without parity, or with more lost than it makes up for,
+// the failure is an IoError.
 //
 // Threads: any may ask what is lost, and in a store without journals any may report a failure (survives); the
 // rest is the owner thread's.
@@ -20,6 +21,7 @@
 #include "swap/format.h"
 #include "swap/journal.h"
 #include "swap/lock.h"
+#include "swap/path_damage.h"
 
 namespace headrace::swap {
 
@@ -34,6 +36,7 @@ struct StorePath {
   std::optional<Journal> journal;   // absent too with durability none, and when opened read-only
   std::optional<StoreLock> lock{};  // absent when opened read-only
   std::string lost{};               // why the store goes on without it; empty: it is there
+  int lost_code = 0;                // the errno value of a call that failed, if that was why
 };
 
 class PathGroup {
@@ -52,6 +55,9 @@ class PathGroup {
   // Whether the store goes on without this path after the failure `code` of `what`; the path is lost then, if
   // it was not before.
   bool survives(std::uint32_t path, int code, std::string_view what);
+  // A damaged piece that parity rebuilt, described by `what`. The first of a path is told, the others are
+  // counted for close() to tell.
+  void note_damage(const ExtentEntry& piece, std::string_view what);
   bool too_many_lost() const { return lost_count() > parity_; }
   [[noreturn]] void throw_too_many_lost() const;
 
@@ -60,7 +66,7 @@ class PathGroup {
   // After open: all that are left agree on which paths are lost, and the newest commit is in every journal,
   // also in those of the paths that are `behind`.
   void settle(const CommitHistory& history, const std::vector<std::uint32_t>& behind);
-  // A path whose files are gone, or are no longer those at its names, is lost.
+  // A path whose files are gone, cannot be looked at, or are no longer those at its names, is lost.
   void check_present();
   void flush_extents();
   void append_commit(const CommitRecord& record, const CommitHistory& history);
@@ -72,14 +78,22 @@ class PathGroup {
  private:
   using Action = std::function<void(StorePath&)>;
   void on_each_path(std::string_view what, const Action& action);
+  void check_present(std::uint32_t path, const std::string& file, int fd);
   void take_back(std::uint32_t count, const CommitHistory& history);
-  void lose(std::uint32_t path, std::string why);
+  bool survives_because(std::uint32_t path, int code, std::string why);
+  void go_on_without(std::uint32_t path, std::string why, int code);
+  void lose(std::uint32_t path, std::string why, int code);
+  void tell_lost(std::uint32_t path) const;
+  void tell_damage() const;
   void note_lost_paths();
+  std::string how_to_bring_back() const;
 
   std::vector<StorePath> paths_;
   const std::uint32_t parity_;
+  const bool keeps_steps_;
   PathsState state_;
   std::recursive_mutex losing_;          // noting a loss may meet another
+  PathDamage damage_;                    // under losing_
   std::atomic<std::uint64_t> lost_ = 0;  // bit p: paths_[p].lost is set, and stays as it is
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "headrace/errors.h"
+#include "headrace/shell_words.h"
 #include "swap/files.h"
 #include "swap/stripes.h"
 #include "swap/survey.h"
@@ -35,6 +36,7 @@ class Repair {
     for (std::uint32_t p = 0; p < paths_.size(); ++p) append_newest_commit(p);
     for (std::uint32_t p = 0; p < paths_.size(); ++p)
       if (survey_.paths[p].state != SwapPath::State::good) guarded(p, [&] { prepare_lost_path(p); });
+    record_folders();
     bool older_is_whole = false;
     if (survey_.history.superseded) older_is_whole = check_commit(*survey_.history.superseded, nullptr);
     if (!older_is_whole) survey_.history.superseded.reset();
@@ -124,10 +126,11 @@ class Repair {
     const bool folder_is_there = folder_exists(found.directory);
     const int code = folder_is_there ? 0 : make_folder(found.directory);
     if (code != 0)
-      throw UsageError(
-          fmt::format("the swap folder {} cannot be made: {}", found.directory, std::strerror(code)));
+      throw UsageError(fmt::format(
+          "the swap folder {} cannot be made: {}. Mount its drive, or `mkdir -p {}`, and repair again.",
+          found.directory, std::strerror(code), shell_word(found.directory)));
     Path& path = paths_[p];
-    locks_[p].emplace(StoreLock::acquire(found.directory));
+    if (!locks_[p]) locks_[p].emplace(StoreLock::acquire(found.directory));
     path.made_folder = !folder_is_there;
     IoFile file = open_extents(
         found.directory, shape_,
@@ -221,24 +224,38 @@ class Repair {
     });
   }
 
+  // Where the paths lie from now on, also for who is given one of them only. A lost path's new folder counts
+  // before anything is written to it: a repair that ends in between is started again with it.
+  void record_folders() {
+    Description& store = survey_.description;
+    std::vector<std::string> directories = store.directories;
+    for (std::uint32_t p = 0; p < paths_.size(); ++p)
+      if (paths_[p].extents) directories[p] = absolute(survey_.paths[p].directory);
+    if (directories != store.directories) ++store.directories_revision;
+    store.directories = std::move(directories);
+    for (std::uint32_t p = 0; p < paths_.size(); ++p)
+      if (paths_[p].journal && survey_.paths[p].known_directories != store.directories)
+        guarded(p, [&] { write_description_of(p); });
+  }
+
+  void write_description_of(std::uint32_t p) {
+    Description& store = survey_.description;
+    store.path = p;
+    store.owns_directory = paths_[p].made_folder || survey_.paths[p].owns_directory;
+    write_description(survey_.paths[p].directory, store);
+  }
+
   // One after the other: the state that all note then says that it is part of the store again, and those
   // after it are not yet.
   void rejoin_paths() {
-    Description& store = survey_.description;
-    bool renamed = false;
+    const Description& store = survey_.description;
     for (std::uint32_t p = 0; p < paths_.size(); ++p) {
       if (survey_.paths[p].state == SwapPath::State::good || !paths_[p].extents || paths_[p].failures > 0)
         continue;
       const std::string& directory = survey_.paths[p].directory;
       guarded(p, [&] {
-        if (store.directories[p] != absolute(directory)) {
-          store.directories[p] = absolute(directory);
-          renamed = true;
-        }
         sync_folder(directory);
-        store.path = p;
-        store.owns_directory = paths_[p].made_folder || survey_.paths[p].owns_directory;
-        write_description(directory, store);
+        write_description_of(p);
         Journal::replace(directory, store.journal_identity(p), state_, survey_.history);
         sync_folder(parent_of(directory));
         paths_[p].journal.emplace(Journal::open(directory, store.journal_identity(p),
@@ -247,12 +264,6 @@ class Repair {
         write_state();
         paths_[p].done.rejoined = true;
       });
-    }
-    for (std::uint32_t p = 0; renamed && p < paths_.size(); ++p) {
-      if (!paths_[p].journal) continue;
-      store.path = p;
-      store.owns_directory = paths_[p].made_folder || survey_.paths[p].owns_directory;
-      guarded(p, [&] { write_description(survey_.paths[p].directory, store); });
     }
   }
 

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "headrace/errors.h"
+#include "headrace/shell_words.h"
 #include "swap/files.h"
 #include "swap/journal.h"
 
@@ -50,26 +51,44 @@ Folder look_at(const std::string& directory) {
   return folder;
 }
 
-// The store that most of the folders belong to; the first one when in doubt.
-const Description& common_store(const std::vector<Folder>& folders) {
+// The store that most of the folders belong to, the first one when in doubt, with its newest list of paths.
+Description common_store(const std::vector<Folder>& folders) {
   std::map<std::uint64_t, std::size_t> members;
   for (const Folder& folder : folders)
     if (folder.description) ++members[folder.description->store_id];
-  const Folder* best = nullptr;
-  for (const Folder& folder : folders)
-    if (folder.description &&
-        (best == nullptr || members[folder.description->store_id] > members[best->description->store_id]))
-      best = &folder;
+  const Description* best = nullptr;
+  for (const Folder& folder : folders) {
+    if (!folder.description) continue;
+    const Description& other = *folder.description;
+    if (best == nullptr || members[other.store_id] > members[best->store_id] ||
+        (other.store_id == best->store_id && other.directories_revision > best->directories_revision))
+      best = &other;
+  }
   if (best == nullptr) std::rethrow_exception(folders.front().error);
-  return *best->description;
+  return *best;
 }
 
 void check_count(const std::vector<Folder>& folders, const Description& store) {
   if (folders.size() == store.shape.paths) return;
-  throw UsageError(fmt::format("the swap store in {} has {} path{}, {}, and {} given here. Give all of them.",
-                               folders.front().directory, store.shape.paths,
-                               store.shape.paths == 1 ? "" : "s", fmt::join(store.directories, ", "),
-                               folders.size() == 1 ? "1 is" : fmt::format("{} are", folders.size())));
+  std::vector<std::string> all(store.shape.paths), missing, others;
+  for (const Folder& folder : folders) {
+    const bool is_member = folder.description && folder.description->store_id == store.store_id;
+    if (is_member && all[folder.description->path].empty())
+      all[folder.description->path] = folder.directory;
+    else
+      others.push_back(folder.directory);
+  }
+  for (std::uint32_t p = 0; p < all.size(); ++p)
+    if (all[p].empty()) missing.push_back(all[p] = store.directories[p]);
+  const auto list = [](const std::vector<std::string>& names, std::string_view is, std::string_view are) {
+    return names.empty() ? ""
+                         : fmt::format(", {} {}", fmt::join(names, " and "), names.size() == 1 ? is : are);
+  };
+  throw UsageError(fmt::format("the swap store has {} path{}, and {} given here{}{}. Give all of them: {}",
+                               all.size(), all.size() == 1 ? "" : "s",
+                               folders.size() == 1 ? "1 is" : fmt::format("{} are", folders.size()),
+                               list(missing, "is missing", "are missing"),
+                               list(others, "is none of them", "are none of them"), shell_words(all)));
 }
 
 // Each folder of the store is put at its number; the others fill the places that are left, in order.
@@ -87,7 +106,12 @@ std::vector<SurveyedPath> assign_paths(std::vector<Folder>& folders, const Descr
     if (!path.directory.empty())
       throw UsageError(fmt::format("{} and {} are copies of the same path of a swap store. Give one of them.",
                                    path.directory, folder.directory));
-    path = {folder.directory, State::good, "", folder.description->owns_directory, {}};
+    path = {folder.directory,
+            State::good,
+            "",
+            folder.description->owns_directory,
+            folder.description->directories,
+            {}};
   }
   auto other = others.begin();
   for (std::uint32_t p = 0; p < paths.size(); ++p) {
@@ -260,11 +284,12 @@ CommitHistory agreed_history(const std::vector<const JournalContents*>& journals
   return history;
 }
 
-Survey survey_store(const std::vector<std::string>& directories, Access access) {
+Survey survey_store(const std::vector<std::string>& directories, Access access,
+                    const RefusedFolders& refused) {
   std::vector<Folder> folders;
   for (const std::string& directory : directories) folders.push_back(look_at(directory));
   HEADRACE_CHECK(!folders.empty(), "a swap store without a path");
-  const Description& store = common_store(folders);
+  const Description store = common_store(folders);
   check_count(folders, store);
   std::vector<std::exception_ptr> errors;
   std::vector<SurveyedPath> paths = assign_paths(folders, store, errors);
@@ -277,6 +302,8 @@ Survey survey_store(const std::vector<std::string>& directories, Access access) 
   for (std::uint32_t p = 0; p < survey.paths.size(); ++p) {
     if (survey.paths[p].state != State::good) continue;
     try {
+      if (const auto why = refused.find(survey.paths[p].directory); why != refused.end())
+        std::rethrow_exception(why->second);
       if (access == Access::write && store.shape.parity > 0) check_writable(survey.paths[p].directory);
       read_files(survey.paths[p], p, survey);
     } catch (const Error& error) {
@@ -329,17 +356,26 @@ Survey survey_before_locking(const std::vector<std::string>& directories) {
 }  // namespace
 
 LockedStore lock_store(const std::vector<std::string>& directories) {
-  const Survey before = survey_before_locking(directories);
-  std::vector<std::optional<StoreLock>> locks(before.paths.size());
-  const auto lock_good = [&](const Survey& survey) {
-    for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
-      if (survey.paths[p].state == State::good && !locks[p])
-        locks[p].emplace(StoreLock::acquire(survey.paths[p].directory));
+  LockedStore store{survey_before_locking(directories), {}};
+  store.locks.resize(store.survey.paths.size());
+  RefusedFolders refused;
+  const auto lock_good_paths = [&] {
+    bool all_were_locked = true;
+    for (std::uint32_t p = 0; p < store.survey.paths.size(); ++p) {
+      const SurveyedPath& path = store.survey.paths[p];
+      if (path.state != State::good || store.locks[p]) continue;
+      all_were_locked = false;
+      try {
+        store.locks[p].emplace(StoreLock::acquire(path.directory));
+      } catch (const UnusableLock&) {  // it may be as good as ever, and cannot be used
+        refused.emplace(path.directory, std::current_exception());
+      }
+    }
+    return all_were_locked;
   };
-  lock_good(before);
-  Survey survey = survey_store(directories, Access::write);  // its last owner may have ended meanwhile
-  lock_good(survey);
-  return {std::move(survey), std::move(locks)};
+  while (!lock_good_paths())  // a last owner may have ended before the lock was taken
+    store.survey = survey_store(directories, Access::write, refused);
+  return store;
 }
 
 }  // namespace headrace::swap

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,11 +21,12 @@ struct SurveyedPath {
   SwapPath::State state = SwapPath::State::missing;
   std::string problem;  // empty when good
   bool owns_directory = false;
-  std::optional<JournalContents> journal;  // of a good path, with durability step
+  std::vector<std::string> known_directories;  // of all paths, as its own description has them
+  std::optional<JournalContents> journal;      // of a good path, with durability step
 };
 
 struct Survey {
-  Description description;  // of the store; path and owns_directory mean nothing
+  Description description;  // of the store, directories as last written; path and owns_directory mean nothing
   StripeMap map;
   std::vector<SurveyedPath> paths;  // by number
   PathsState state;                 // the paths that are not good are lost in it; the epoch is the stored one
@@ -36,14 +39,18 @@ struct Survey {
 };
 
 enum class Access : std::uint8_t { read, write };
+// Why folders whose contents may be good cannot be used all the same.
+using RefusedFolders = std::map<std::string, std::exception_ptr>;
 // With parity a path that cannot be written is damaged for who wants to. Throws when there is no store, or
 // more paths than parity makes up for are not good: the error of the one path, or one that names them all.
-Survey survey_store(const std::vector<std::string>& directories, Access access);
+Survey survey_store(const std::vector<std::string>& directories, Access access,
+                    const RefusedFolders& refused = {});
 // For reading, beside a live owner: what it replaces at that moment is looked at again.
 Survey survey_live_store(const std::vector<std::string>& directories);
 
 // The survey of a store that nobody else changes any more: its good paths are locked, by number. UsageError
-// when a live process owns one. No lock is left where there is no store.
+// when a live process owns one; a path that cannot be locked for another reason is damaged. No lock is left
+// where there is no store.
 struct LockedStore {
   Survey survey;
   std::vector<std::optional<StoreLock>> locks;

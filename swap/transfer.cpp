@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "headrace/errors.h"
-#include "headrace/log.h"
 
 namespace headrace::swap {
 namespace {
@@ -90,8 +89,8 @@ void Transfer::fail(std::uint32_t piece, int code) {
 
 void Transfer::damage(std::uint32_t piece, const std::string& why) {
   const ExtentEntry& entry = entries_[piece];
-  problems_.push_back(
-      fmt::format("{} at offset {}: {}", stripes_->group.extents_path(entry.path), entry.offset, why));
+  problems_.push_back({piece, fmt::format("{} at offset {}: {}", stripes_->group.extents_path(entry.path),
+                                          entry.offset, why)});
 }
 
 void Transfer::complete() {
@@ -177,9 +176,11 @@ void Transfer::rebuild() {
   }
   if (sources.size() < data_pieces) {
     too_many_lost_ = stripes_->group.too_many_lost();
-    const std::vector<std::string> missing = stripes_->group.lost_directories();
-    corruption_ = fmt::format("{}{}", fmt::join(problems_, "; "),
-                              missing.empty() ? "" : fmt::format("; lost: {}", fmt::join(missing, ", ")));
+    std::vector<std::string> wrong;
+    for (const Problem& problem : problems_) wrong.push_back(problem.text);
+    for (const std::string& directory : stripes_->group.lost_directories())
+      wrong.push_back(directory + ": lost");
+    corruption_ = fmt::format("{}", fmt::join(wrong, "; "));
     return;
   }
   stripes_->code->rebuild(sources, lost, stripes_->map.piece_bytes(block_));
@@ -189,10 +190,15 @@ void Transfer::rebuild() {
       corruption_ = fmt::format("what parity gives has CRC32C {:08x}, {:08x} was written", crc,
                                 entries_[piece.index].crc32c);
   }
-  for (const std::string& problem : problems_)
-    warn_once(problem, fmt::format("swap block \"{}\" (generation {}) is damaged in {}. It was rebuilt by "
-                                   "parity; `headrace inspect --repair` repairs what is on the disk.",
-                                   stripes_->blocks[block_].name, entries_.front().generation, problem));
+  if (corruption_.empty()) tell_rebuilt();
+}
+
+void Transfer::tell_rebuilt() const {
+  for (const Problem& problem : problems_)
+    stripes_->group.note_damage(
+        entries_[problem.piece],
+        fmt::format("swap block \"{}\" (generation {}) is damaged in {}", stripes_->blocks[block_].name,
+                    entries_.front().generation, problem.text));
 }
 
 bool Transfer::is_complete() {

@@ -47,6 +47,7 @@ class Transfer {
   void rebuild();
   void fail(std::uint32_t piece, int code);
   void damage(std::uint32_t piece, const std::string& why);
+  void tell_rebuilt() const;
   std::string what() const;  // read of block "name" (generation 3)
   bool has_parity() const { return stripes_->code.has_value(); }
 
@@ -57,8 +58,12 @@ class Transfer {
   HostLease buffer_;
   ParityBuffers::Slot parity_;
   std::vector<Piece> in_flight_;
-  std::vector<std::byte*> good_;       // by piece: where it was read to and found right
-  std::vector<std::string> problems_;  // of pieces that are missing or damaged
+  std::vector<std::byte*> good_;  // by piece: where it was read to and found right
+  struct Problem {
+    std::uint32_t piece;
+    std::string text;
+  };
+  std::vector<Problem> problems_;  // of pieces that were read and are damaged
   std::mutex completing_;
   std::atomic<bool> complete_ = false;
   int code_ = 0;

@@ -63,7 +63,7 @@ struct ResolvedOptions {
   std::vector<std::string> swap_paths;
   std::string swap_path_name = "--swap-path";  // or the key of the file that gave them
   std::optional<Bytes> swap_cache_bytes;       // none: what a host limit leaves
-  bool resume_swap = false;
+  bool resume_swap = false, overwrite_swap = false;
 
   std::string metrics_path;
   std::uint64_t log_every = 0;

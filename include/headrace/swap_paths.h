@@ -82,6 +82,10 @@ struct PathSpace {
 std::vector<DiskSpace> space_by_disk(const std::vector<PathSpace>& paths,
                                      std::vector<std::string>* unknown = nullptr);
 
+// The shell command that brings lost paths back: it makes their folders first, as repair() would not make
+// what they lie in. `all` are the store's folders or what holds them, the lost ones too.
+std::string repair_command(const std::vector<std::string>& lost, const std::vector<std::string>& all);
+
 // Bytes per second of each folder's file system for block I/O, half reads, half writes: a short direct probe
 // (at most half a second and 64 MiB a folder, deleted at once). 0 where it cannot be, or is not direct.
 std::vector<double> measure_path_rates(const std::vector<std::string>& directories, IoEngine& engine);

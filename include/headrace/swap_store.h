@@ -8,7 +8,9 @@
 // Paths: without parity a block lies on one path, chosen in proportion to path_rates. With parity m it is cut
 // into paths - m data pieces and m parity pieces, one a path: up to m paths may be lost while it is open, or
 // missing when it is opened (half of them or more only when they are known to be lost); one warning names
-// each, and repair() brings them back. A full disk is no lost path but an error; the last commit stays whole.
+// each, and repair() brings them back. A path from which 32 damaged pieces were read counts as lost too,
+// unless damage on other paths needs it. A full disk is no lost path but an error; the last commit is whole.
+//
 // Threads: one owner thread; with Durability::none any thread may read and write, one at a time, and wait for
 // its tickets meanwhile. read and write do not block (but for a queue slot of the engine or a parity buffer);
 // commit does. Files in each folder: `extents.bin` (preallocated), `journal.bin`, `store.json` (what is

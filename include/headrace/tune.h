@@ -30,7 +30,7 @@ std::string text_of(const SwapPoint& point);  // "block 3MiB, 8 buffers, depth 3
 
 // Over which of the swap paths the blocks lie.
 struct SwapPlacement {
-  std::string name;                  // "by rate", "alike", "parity 1", or the one path
+  std::string name;                  // "all by rate", "all alike", "parity 1", or the one path
   std::vector<std::uint32_t> paths;  // of TuneOptions::swap_paths
   std::vector<double> rates;         // of each, as --swap-path-rates; empty with one path and with parity
 };
@@ -49,6 +49,7 @@ struct TuneTrial {
   SwapPoint point{};
   std::string placement{};       // its name, where there are several
   std::string stage{};           // "coarse", "again", "fine", "confirm"
+  double over_defaults = 0;      // its rate to that of the defaults' sample before it; 0: there was none
   double step_seconds = 0;       // of `parameters`
   std::uint64_t parameters = 0;  // in this trial
   double bytes_per_second = 0;   // read and written together
@@ -56,25 +57,38 @@ struct TuneTrial {
   std::string failure{};  // empty: it ran
 };
 
+// The rate of the best point to that of another, from samples in turns: above 1 the best is faster.
+struct TuneComparison {
+  SwapPoint with{};
+  int pairs = 0;
+  double ratio = 0, deviation = 0;  // median over the pairs, median absolute deviation
+};
+
 // What the best point reaches, and what it could: medians over rounds that alternate the real step, the same
-// with an update that changes nothing, and plain reads and writes of a file.
+// with an update that changes nothing, and plain reads and writes of a file. A share is of the rate that
+// would be possible: 1 is all of it.
 struct TuneCeiling {
   int rounds = 0;
   std::uint64_t blocks = 0;
   double step_seconds = 0, null_step_seconds = 0;
-  double compute_seconds = 0;                       // of one block whose states are in memory
-  double closed_form_seconds = 0;                   // from the null step and the compute
-  double step_over_closed_form = 0, deviation = 0;  // of the paired ratios: median, median absolute deviation
+  double compute_seconds = 0;       // of one block whose states are in memory
+  double closed_form_seconds = 0;   // from the null step and the compute
+  double share = 0, deviation = 0;  // of the closed form: of the paired ratios
   // Alone; 0: not measured, for want of memory beside the point's buffers.
   double read_bytes_per_second = 0, write_bytes_per_second = 0;
   double alone_seconds = 0;  // the closed form on one shared path from these two; 0 without them
+  double over_alone() const { return alone_seconds > 0 ? alone_seconds / step_seconds : 0; }
 };
 
 struct TuneReport {
   std::vector<SwapPlacement> placements;
   std::vector<TuneTrial> trials;
   std::optional<SwapPoint> best;  // none: no trial ran
-  std::string decision;           // why this one, in words
+  std::optional<TuneComparison> over_runner_up;
+  bool for_memory = false;                      // as fast as the runner-up within the noise, and smaller
+  SwapPoint defaults;                           // of a run, as they are on this machine
+  std::optional<TuneComparison> over_defaults;  // none: the best is the defaults, or they did not run
+  std::string without_defaults;                 // why they did not run
   std::optional<TuneCeiling> ceiling;
   std::uint64_t trial_parameters = 0, parameters = 0;  // predicted for the second
   double step_seconds = 0;                             // predicted
@@ -84,9 +98,12 @@ struct TuneReport {
   bool stopped = false;
 };
 
-// Called on the thread that tunes.
+// Called on the thread that tunes. `seconds_left` of TuneOptions::seconds.
 struct TuneControl {
   std::function<bool()> stop_requested;  // asked between steps
+  // A part of the tuning: the stages of the search, and "ceiling" after them.
+  std::function<void(std::string_view stage, double seconds_left)> stage_began;
+  std::function<void(const SwapPoint&, double seconds_left)> trial_began;
   std::function<void(const TuneTrial&)> trial_ended;
   std::function<void(const std::string&)> note;
 };

@@ -2,10 +2,8 @@
 
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <latch>
@@ -13,6 +11,7 @@
 #include <thread>
 
 #include "headrace/errors.h"
+#include "headrace/folders.h"
 #include "src/bench/storage_facts.h"
 
 namespace headrace {
@@ -39,30 +38,6 @@ std::uint32_t largest_depth_of(const NvmeBenchOptions& options) {
   return std::max(*std::max_element(options.depths.begin(), options.depths.end()), preparation_depth);
 }
 
-void require_usable_folder(const std::string& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status))
-    throw UsageError(
-        fmt::format("--path {} does not exist{}. Give a folder on the drive to measure.", path,
-                    fs::is_symlink(fs::symlink_status(path, error)) ? " (it is a dangling link)" : ""));
-  if (!fs::is_directory(status))
-    throw UsageError(fmt::format("--path {} is not a folder. Give a folder on the drive to measure.", path));
-  if (::access(path.c_str(), W_OK | X_OK) != 0)
-    throw UsageError(
-        fmt::format("--path {} cannot be written: {}. Give a folder that can.", path, std::strerror(errno)));
-}
-
-void require_different_folders(const std::vector<std::string>& paths) {
-  for (auto path = paths.begin(); path != paths.end(); ++path)
-    for (auto other = paths.begin(); other != path; ++other) {
-      std::error_code error;
-      if (fs::equivalent(*path, *other, error))
-        throw UsageError(
-            fmt::format("--path {} and --path {} are the same folder. Give each drive once.", *other, *path));
-    }
-}
-
 bool is_memory_file_system(int fd) {
   constexpr std::uint32_t tmpfs = 0x01021994, ramfs = 0x858458f6;
   struct statfs status {};
@@ -86,7 +61,7 @@ DoesNotFit disk_too_small(const std::string& folder, const NvmeBenchOptions& opt
                           const FileSpace& space) {
   const std::string what =
       options.file_bytes != 0
-          ? fmt::format("a file of {} (--file-size; at least {})", size_text(options.file_bytes),
+          ? fmt::format("a file of {} (--file-size; at least {})", format_bytes(options.file_bytes),
                         size_text(least))
           : fmt::format("a file of {}, so that {} blocks of {} are in flight", format_bytes(least),
                         options.depths.back(), size_text(options.blocks.back()));
@@ -146,7 +121,7 @@ NvmeRig::NvmeRig(IoEngine& io, MemoryBudget& host, const NvmeBenchOptions& optio
 }
 
 void NvmeRig::open_paths(Bytes usual_file_bytes) {
-  require_different_folders(options_.paths);
+  require_different_folders("--path", options_.paths);
   for (const std::string& folder : options_.paths) paths_.push_back(open_path(folder));
   const Bytes least = least_file_bytes(buffer_bytes_, buffers_ - 1);
   if (options_.file_bytes != 0 && round_up(options_.file_bytes, buffer_bytes_) < least)
@@ -166,7 +141,7 @@ void NvmeRig::open_paths(Bytes usual_file_bytes) {
 }
 
 NvmeRig::PathState NvmeRig::open_path(const std::string& folder) {
-  require_usable_folder(folder);
+  require_usable_folder("--path", folder, "on the drive to measure");
   remove_leftover_files(folder);
   PathState path{
       .folder = folder, .scratch = std::make_unique<ScratchFile>(folder), .stream = nullptr, .facts = {}};

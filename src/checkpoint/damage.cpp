@@ -1,7 +1,6 @@
 #include "src/checkpoint/damage.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -77,7 +76,7 @@ std::vector<std::string> Damage::lines(const std::vector<std::string>& swap_path
     if (!parity_)
       line += fmt::format("; the first: {}", as_sentence(path.first));
     else if (unreadable_ == 0)
-      line += fmt::format("; whole by parity: headrace inspect {} --repair", fmt::join(swap_paths, " "));
+      line += fmt::format("; whole by parity: {}", repair_command({}, swap_paths));
     lines.push_back(std::move(line));
   }
   if (unreadable_ > 0)

@@ -83,16 +83,21 @@ class Inspection {
   }
 
   void name_lost_paths(const InspectedRank& rank) {
-    const auto lost = std::count_if(rank.paths.begin(), rank.paths.end(), [](const InspectedPath& path) {
-      return path.facts.state != SwapPath::State::good;
-    });
-    const bool whole = lost <= static_cast<std::ptrdiff_t>(rank.parity);
+    std::vector<std::string> lost, folders;
+    for (const InspectedPath& path : rank.paths) {
+      folders.push_back(path.facts.directory);
+      if (path.facts.state != SwapPath::State::good) lost.push_back(path.facts.directory);
+    }
+    // The command for all ranks, where all swap paths were given.
+    const std::string command = repair_command(lost, paths_.size() == folders.size() ? paths_ : folders);
+    const std::string advice =
+        lost.size() > rank.parity
+            ? ""
+            : fmt::format(" The state is whole by parity; `{}` brings the path back.", command);
     for (const InspectedPath& path : rank.paths)
       if (path.facts.state != SwapPath::State::good)
-        report_.problems.push_back(
-            fmt::format("{} is lost: {}{}{}", path.facts.directory, path.facts.problem,
-                        path.facts.problem.ends_with('.') ? "" : ".",
-                        whole ? " The state is whole by parity; --repair brings the path back." : ""));
+        report_.problems.push_back(fmt::format("{} is lost: {}{}{}", path.facts.directory, path.facts.problem,
+                                               path.facts.problem.ends_with('.') ? "" : ".", advice));
   }
 
   // Whether the stores here hold the whole state.

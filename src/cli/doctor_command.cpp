@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "headrace/communicator.h"
 #include "headrace/errors.h"
+#include "headrace/folders.h"
 #include "src/cli/commands.h"
 
 namespace headrace::cli {
@@ -16,20 +15,10 @@ struct DoctorFlags {
   bool json = false;
 };
 
-void require_different(const std::vector<std::string>& paths) {
-  for (auto path = paths.begin(); path != paths.end(); ++path)
-    for (auto other = paths.begin(); other != path; ++other) {
-      std::error_code error;
-      if (*path == *other || std::filesystem::equivalent(*path, *other, error))
-        throw UsageError(fmt::format("--swap-path {} and --swap-path {} are the same folder. Give each once.",
-                                     *other, *path));
-    }
-}
-
 int run_doctor(const DoctorFlags& flags) {
   for (const std::string& path : flags.swap_paths)
     if (path.empty()) throw UsageError("--swap-path: the value is empty. Give a folder.");
-  require_different(flags.swap_paths);
+  require_different_folders("--swap-path", flags.swap_paths);
   if (launch_info().rank != 0) return 0;  // one report a job: that of the first rank's machine
   const DoctorReport report = examine_machine(flags.swap_paths);
   fmt::print("{}", flags.json ? to_json(report) + '\n' : to_text(report));

@@ -58,22 +58,45 @@ Json repair_json(const SwapRepair& repair) {
   return object;
 }
 
-int run_repair(const InspectFlags& flags, IoEngine& io) {
-  const RepairWatch watch(io);
-  bool good = true;
-  Json stores = Json::array();
-  for (const std::vector<std::string>& folders : swap_stores_in(flags.paths)) {
-    const SwapRepair repair = SwapStore::repair(folders, io);
-    good = good && repair.problems.empty();
-    if (flags.json)
-      stores.push_back(repair_json(repair));
-    else
-      fmt::print("{}", repair_text(repair));
+// Every piece of every step that is kept. 0 where that cannot be told; the repair says why.
+Bytes bytes_to_read(const std::vector<std::vector<std::string>>& stores) {
+  Bytes total = 0;
+  try {
+    for (const std::vector<std::string>& folders : stores) {
+      const SwapDescription store = SwapStore::describe(folders);
+      Bytes blocks = 0;
+      for (const SwapBlock& block : store.blocks) blocks += block.bytes;
+      total += blocks * store.commits.size() * store.paths.size() / (store.paths.size() - store.parity);
+    }
+  } catch (const Error&) {
+    return 0;
   }
-  if (flags.json)
-    fmt::print("{}\n",
-               Json{{"repaired", std::move(stores)}}.dump(2, ' ', false, Json::error_handler_t::replace));
-  return good ? 0 : 1;
+  return total;
+}
+
+int run_repair(const InspectFlags& flags, IoEngine& io) {
+  const auto folders_of_stores = swap_stores_in(flags.paths);
+  RepairEngine engine(io, bytes_to_read(folders_of_stores));
+  bool good = true, stopped = false;
+  Json stores = Json::array();
+  try {
+    for (const std::vector<std::string>& folders : folders_of_stores) {
+      const SwapRepair repair = SwapStore::repair(folders, engine);
+      good = good && repair.problems.empty();
+      engine.end_line();
+      if (!flags.json) fmt::print("{}", repair_text(repair));
+      stores.push_back(repair_json(repair));
+    }
+  } catch (const RepairStopped&) {
+    stopped = true;
+  }
+  engine.end_line();
+  const Json report = {{"repaired", std::move(stores)}, {"stopped", stopped}};
+  if (flags.json) fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
+  if (!stopped) return good ? 0 : 1;
+  fmt::print(stderr, "headrace: stopped after {}. Nothing is lost: the repair can be started again.\n",
+             engine.so_far());
+  return Interrupt::exit_status;
 }
 
 int run_inspect(const InspectFlags& flags) {
@@ -106,7 +129,7 @@ void add_inspect(CLI::App& program, int& status) {
       ->add_option("PATH", flags->paths,
                    "the swap paths of a run, or one rank's folders in them (one finds the others)")
       ->required()
-      ->type_name("...");
+      ->type_name("DIR");
   command->add_flag("--verify", flags->options.verify, "read every committed byte and check it");
   command->add_flag("--hash", flags->options.hash, "compute the state hash, as `train` prints it");
   command->add_flag("--blocks", flags->options.blocks,

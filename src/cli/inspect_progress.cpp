@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 
 namespace headrace::cli {
 namespace {
@@ -12,7 +11,6 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto redraw = 250ms;  // of a terminal
 constexpr auto another_line = 5s;
-constexpr auto poll = 50ms;
 
 }  // namespace
 
@@ -22,14 +20,14 @@ InspectProgress::InspectProgress()
 void InspectProgress::checked(Bytes bytes, Bytes total) {
   bytes_ = bytes;
   total_ = total;
-  if (Clock::now() >= next_) show("checked " + so_far());
+  show([this] { return "checked " + so_far(); });
 }
 
-void InspectProgress::show(std::string_view line) {
+void InspectProgress::show(const std::function<std::string()>& line) {
   const auto now = Clock::now();
   if (now < next_) return;
   next_ = now + (terminal_ ? redraw : another_line);
-  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\x1b[K" : "", line, terminal_ ? "" : "\n");
+  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\x1b[K" : "", line(), terminal_ ? "" : "\n");
   std::fflush(stderr);
   drawn_ = terminal_;
 }
@@ -44,26 +42,21 @@ std::string InspectProgress::so_far() const {
   return fmt::format("{} of {}", format_bytes(bytes_), format_bytes(total_));
 }
 
-RepairWatch::RepairWatch(const IoEngine& io)
-    : io_(io), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+IoTicket RepairEngine::submit(IoDirection direction, const IoFile& file, std::uint64_t offset,
+                              HostLease buffer, Bytes bytes) {
+  if (interrupt_.requested()) throw RepairStopped{};
+  progress_.show([this] { return "repairing: " + so_far(); });
+  return io_.submit(direction, file, offset, std::move(buffer), bytes);
+}
 
-void RepairWatch::run(const std::stop_token& stop) {
-  InspectProgress progress;
-  const auto so_far = [&] {
-    const IoCounters counters = io_.counters();
-    return fmt::format("{} read, {} written", format_bytes(counters.read_bytes),
-                       format_bytes(counters.written_bytes));
-  };
-  while (!stop.stop_requested()) {
-    if (interrupt_.requested()) {
-      progress.erase();
-      fmt::print(stderr, "headrace: stopped after {}; the repair can be started again\n", so_far());
-      std::fflush(nullptr);
-      std::_Exit(Interrupt::exit_status);
-    }
-    progress.show("repairing: " + so_far());
-    std::this_thread::sleep_for(poll);
-  }
+std::string RepairEngine::so_far() const {
+  const IoCounters counters = io_.counters();
+  const std::string read = format_bytes(counters.read_bytes);
+  return fmt::format("{} read, {} written",
+                     bytes_to_read_ >= counters.read_bytes
+                         ? fmt::format("{} of {}", read, format_bytes(bytes_to_read_))
+                         : read,
+                     format_bytes(counters.written_bytes));
 }
 
 }  // namespace headrace::cli

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "headrace/bytes.h"
 #include "headrace/io_engine.h"
@@ -20,7 +21,7 @@ class InspectProgress {
   InspectProgress(const InspectProgress&) = delete;
   InspectProgress& operator=(const InspectProgress&) = delete;
   void checked(Bytes bytes, Bytes total);
-  void show(std::string_view line);  // where it is time for one
+  void show(const std::function<std::string()>& line);  // where it is time for one
   void erase();
   // "1.2 GiB of 3.0 GiB", as last told.
   std::string so_far() const;
@@ -33,17 +34,26 @@ class InspectProgress {
   Clock::time_point next_;
 };
 
-// A repair in the caller's thread: progress, and on Ctrl-C the end of the process with the status of that. A
-// kill leaves the store as it was, or with some paths repaired.
-class RepairWatch {
+// The engine of a repair: tells how far it is, and on Ctrl-C ends it by throwing RepairStopped out of
+// submit(). That leaves the store as it was, or with some paths repaired, and every lock released.
+struct RepairStopped {};
+class RepairEngine final : public IoEngine {
  public:
-  explicit RepairWatch(const IoEngine& io);
+  RepairEngine(IoEngine& io, Bytes bytes_to_read) : io_(io), bytes_to_read_(bytes_to_read) {}
+  std::string_view name() const override { return io_.name(); }
+  IoTicket submit(IoDirection direction, const IoFile& file, std::uint64_t offset, HostLease buffer,
+                  Bytes bytes) override;
+  IoCounters counters() const override { return io_.counters(); }
+  IoRegistration register_memory(std::span<std::byte> memory) override { return io_.register_memory(memory); }
+  void end_line() { progress_.erase(); }
+  // "1.2 GiB of 3.0 GiB read, 20 MiB written"
+  std::string so_far() const;
 
  private:
-  void run(const std::stop_token& stop);
-  const IoEngine& io_;
+  IoEngine& io_;
+  const Bytes bytes_to_read_;  // about; 0: not known
   Interrupt interrupt_;
-  std::jthread thread_;
+  InspectProgress progress_;
 };
 
 }  // namespace headrace::cli

@@ -14,11 +14,13 @@
 #include "headrace/bench.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
+#include "headrace/folders.h"
 #include "headrace/memory.h"
 #include "headrace/tune.h"
 #include "src/cli/bench_flags.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/tune_screen.h"
 
 namespace headrace::cli {
 namespace {
@@ -66,9 +68,9 @@ std::vector<std::string> paths_of(const std::vector<std::string>& given) {
   if (given.empty())
     throw UsageError(
         "no drive is given: --swap-path DIR, a folder on the drive that is to hold optimizer states.");
-  for (std::size_t p = 0; p < given.size(); ++p)
-    if (std::count(given.begin(), given.end(), given[p]) > 1)
-      throw UsageError(fmt::format("--swap-path {} is given twice.", given[p]));
+  for (const std::string& path : given)
+    require_usable_folder("--swap-path", path, "on the drive to tune for");
+  require_different_folders("--swap-path", given);
   return given;
 }
 
@@ -111,7 +113,11 @@ std::string output_file(const std::string& flag, const std::vector<std::string>&
   if (given.empty()) return {};
   const std::string& path = only_value(flag, given);
   std::ofstream file(path, std::ios::app);
-  if (!file) throw UsageError(fmt::format("{} {} cannot be written: {}.", flag, path, std::strerror(errno)));
+  if (!file)
+    throw UsageError(
+        fmt::format("{} {} cannot be written: {}. Give a file in a folder that exists and that this "
+                    "user may write to.",
+                    flag, path, std::strerror(errno)));
   return path;
 }
 
@@ -129,68 +135,6 @@ void remove_if_empty(const std::string& path) {
     fs::remove(path, error);
 }
 
-const char* engine_name(IoKind kind) {
-  constexpr const char* names[] = {"auto", "io_uring", "threads"};
-  return names[static_cast<std::size_t>(kind)];
-}
-
-void print_heading() {
-  fmt::print("{:<8} {:>8} {:>7} {:>5} {:>8} {:<8} {:>9} {:>6} {:>10}\n", "stage", "block", "buffers", "depth",
-             "request", "engine", "step", "GB/s", "M param/s");
-}
-
-void print_trial(const TuneTrial& trial) {
-  const std::string placement = trial.placement.empty() ? "" : "  " + trial.placement;
-  const SwapPoint& point = trial.point;
-  fmt::print("{:<8} {:>8} {:>7} {:>5} {:>8} {:<8} ", trial.stage, size_text(point.block_bytes), point.buffers,
-             point.queue_depth, size_text(point.request_bytes), engine_name(point.io));
-  if (trial.failure.empty())
-    fmt::print("{:>7.3f} s {:>6.2f} {:>10.1f}{}\n", trial.step_seconds, trial.bytes_per_second * 1e-9,
-               trial.parameters_per_second * 1e-6, placement);
-  else
-    fmt::print("failed{}: {}\n", placement, trial.failure);
-  std::fflush(stdout);
-}
-
-void print_ceiling(const TuneReport& report) {
-  const TuneCeiling& c = *report.ceiling;
-  const double parameters = static_cast<double>(report.trial_parameters);
-  fmt::print("  {:.3f} s for {} parameters, {:.1f} M parameters/s, {} rounds\n", c.step_seconds,
-             report.trial_parameters, parameters / c.step_seconds * 1e-6, c.rounds);
-  fmt::print(
-      "  {:.3f} x the closed form ({:.3f} s) over the same step without an update ({:.3f} s), MAD {:.3f}\n",
-      c.step_over_closed_form, c.closed_form_seconds, c.null_step_seconds, c.deviation);
-  if (c.alone_seconds > 0)
-    fmt::print(
-        "  {:.3f} x the closed form ({:.3f} s) of plain reads at {:.2f} GB/s and plain writes at {:.2f} "
-        "GB/s\n",
-        c.step_seconds / c.alone_seconds, c.alone_seconds, c.read_bytes_per_second * 1e-9,
-        c.write_bytes_per_second * 1e-9);
-  fmt::print("  update of one block in memory {:.3f} ms\n", c.compute_seconds * 1e3);
-}
-
-void print_report(const TuneReport& report, double endurance) {
-  const SwapPlacement& placement = report.placements[report.best->placement];
-  const bool together = placement.paths.size() > 1;
-  fmt::print("\nbest: {}\n", text_of(*report.best));
-  if (report.placements.size() > 1)
-    fmt::print("  blocks placed {}{}\n", together ? "" : "on ", placement.name);
-  fmt::print("  {}\n  {} of host memory\n", report.decision, format_bytes(report.memory_bytes));
-  if (report.ceiling) print_ceiling(report);
-  const double a_day = written_bytes_a_day(report);
-  fmt::print("predicted for {} parameters: {:.3f} s a step, in proportion to the trial's\n  ({})\n",
-             report.parameters, report.step_seconds, predicted_scope);
-  fmt::print("{} written {:.3g} GB a step, {:.3g} TB a day when nothing but such steps is done",
-             together ? "the drives together are" : "the drive is",
-             static_cast<double>(report.written_bytes_a_step) * 1e-9, a_day / terabyte);
-  if (endurance > 0)
-    fmt::print("; {:g} TB last {:.1f} days\n", endurance / terabyte, endurance / a_day);
-  else
-    fmt::print("; 100 TB of {} endurance last {:.1f} days (--endurance-tbw N for yours)\n",
-               together ? "their" : "its", 100 * terabyte / a_day);
-  if (report.stopped) fmt::print("stopped: the best of the trials so far\n");
-}
-
 int finish(const TuneFlags& flags, const TuneOptions& options, const TuneReport& report,
            const std::string& json, const std::string& fragment) {
   const double endurance = endurance_bytes(flags);
@@ -199,11 +143,11 @@ int finish(const TuneFlags& flags, const TuneOptions& options, const TuneReport&
     remove_if_empty(fragment);
     if (report.stopped) return Interrupt::exit_status;
     if (report.trials.empty())
-      throw DoesNotFit(
-          "no point fits into --host-memory, or there was no time for one. Give more of either.");
+      throw DoesNotFit(fmt::format("no point fits into {} of host memory. Give a larger --host-memory.",
+                                   format_bytes(options.host_memory_bytes)));
     throw Error(fmt::format("no point ran. The first one failed: {}", report.trials.front().failure));
   }
-  print_report(report, endurance);
+  fmt::print("{}", tune_text(report, options, endurance));
   if (!fragment.empty()) {
     write_file(fragment, config_fragment(report, options));
     fmt::print("wrote {}: headrace train --config {} ...\n", fragment, fragment);
@@ -224,19 +168,15 @@ int run_tune(const TuneFlags& flags) {
         static_cast<int>(number_of("--threads", only_value("--threads", flags.threads), 1, 4096, true)));
   const std::string json = output_file("--json", flags.json), fragment = output_file("--to", flags.to);
   const Interrupt interrupt;
-  bool headed = false;
+  TuneScreen screen(options);
+  const TuneControl control{
+      .stop_requested = [&] { return interrupt.requested(); },
+      .stage_began = [&](std::string_view stage, double left) { screen.stage_began(stage, left); },
+      .trial_began = [&](const SwapPoint& point, double left) { screen.trial_began(point, left); },
+      .trial_ended = [&](const TuneTrial& trial) { screen.trial_ended(trial); },
+      .note = [&](const std::string& note) { screen.note(note); }};
   try {
-    const TuneReport report = tune_swap(options, {.stop_requested = [&] { return interrupt.requested(); },
-                                                  .trial_ended =
-                                                      [&](const TuneTrial& trial) {
-                                                        if (!std::exchange(headed, true)) print_heading();
-                                                        print_trial(trial);
-                                                      },
-                                                  .note =
-                                                      [](const std::string& note) {
-                                                        fmt::print("{}\n", note);
-                                                        std::fflush(stdout);
-                                                      }});
+    const TuneReport report = tune_swap(options, control);
     return finish(flags, options, report, json, fragment);
   } catch (...) {
     remove_if_empty(json);
@@ -272,13 +212,13 @@ void add_tune(CLI::App& program, int& status) {
   command->footer(
       "Each trial is the engine's own optimizer step (reads, update, writes, commit) of synthetic "
       "parameters\n"
-      "with their states on the drive: coarse over block sizes and buffers, the best of them again, then "
-      "their\n"
-      "neighbours in every dimension, and at last the best and the runner-up in turns. The best is compared "
-      "with\n"
-      "the closed form of its own reads and writes. Only what ran is proposed. The files (about 2 GB for a "
-      "drive\n"
-      "of 2 GB/s) are in DIR/headrace-tune and are gone afterwards.\n"
+      "with their states on the drive. First the drive's rate is measured, which sizes the trials; then "
+      "come the\n"
+      "defaults, other block sizes and buffers, the neighbours of the best, and at last the best, the "
+      "runner-up\n"
+      "and the defaults in turns. Only what ran is proposed. The files (about 2 GB for a drive of 2 GB/s) "
+      "are in\n"
+      "DIR/headrace-tune and are gone afterwards. --json has every sample.\n"
       "Ctrl-C prints the best so far and ends with status 130.\n"
       "Exit status: 0 done, 1 nothing ran, 2 wrong usage, 3 does not fit, 130 stopped.\n\n"
       "Example: tune for a model of 7e9 parameters on a drive with 600 TBW, then train with what was found\n"

@@ -65,6 +65,7 @@ PathProbe probe_path(const std::string& path) {
   struct stat status {};
   if (canonical == nullptr || ::stat(path.c_str(), &status) != 0) {
     probe.code = errno;
+    probe.is_dangling_link = probe.code == ENOENT && ::lstat(path.c_str(), &status) == 0;
     return probe;
   }
   probe.canonical = canonical.get();

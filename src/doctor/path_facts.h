@@ -18,7 +18,7 @@ namespace headrace::doctor {
 struct PathProbe {
   std::string path, canonical = {};  // canonical: absolute and without links; empty when it does not exist
   int code = 0;                      // errno value that hides it
-  bool is_folder = false;
+  bool is_folder = false, is_dangling_link = false;
   Bytes total_bytes = 0, free_bytes = 0, available_bytes = 0;  // available: to this user
   DirectIoProbe file = {};                                     // of a file in it
 };

@@ -37,6 +37,9 @@ Finding folder(const PathFacts& facts) {
   const auto unusable = [&](const std::string& value, int code) {
     return Finding{"", "folder", value, FindingStatus::limit, remedy_of(code, probe.path)};
   };
+  if (probe.is_dangling_link)
+    return {"", "folder", "a link to what does not exist", FindingStatus::limit,
+            fmt::format("Create what it points to (readlink {}), or give another path.", probe.path)};
   if (probe.code != 0) return unusable(std::strerror(probe.code), probe.code);
   if (!probe.is_folder) return unusable("not a folder", ENOTDIR);
   for (const int code : {probe.file.create_code, probe.file.write_code})

@@ -53,6 +53,7 @@ constexpr std::string_view nvme = "something on NVMe (--offload-optimizer nvme, 
                            stage_3 = "stage 3 (--stage 3)";
 constexpr Condition conditions[] = {
     {"durability", false, optimizer_nvme, optimizer_on_nvme},
+    {"overwrite_swap", true, optimizer_nvme, optimizer_on_nvme},
     {"swap_parity", false, nvme, uses_nvme},
     {"swap_block", true, nvme, uses_nvme},
     {"swap_path_rates", true, "several swap paths (--swap-path) without parity", shares_load},

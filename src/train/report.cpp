@@ -1,7 +1,6 @@
 #include "src/train/report.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numbers>
@@ -88,8 +87,7 @@ std::string lost_path_lines(const ResolvedOptions& options) {
     return "";
   }
   if (lost.empty()) return "";
-  return text + fmt::format("  {:<18}mkdir -p {} && headrace inspect --repair {}\n", "repair it with",
-                            fmt::join(lost, " "), fmt::join(options.swap_paths, " "));
+  return text + fmt::format("  {:<18}{}\n", "repair it with", repair_command(lost, options.swap_paths));
 }
 
 std::string swap_lines(const Session& session, const RunOutcome& outcome) {

@@ -158,6 +158,10 @@ void check_placement(const Settings& settings) {
         fmt::format("{} needs {} step: with \"none\" no step is ever committed, so there is nothing to "
                     "continue from.",
                     resume_name(settings), user_name(settings, "durability")));
+  if (settings.resume_swap && settings.overwrite_swap)
+    throw UsageError(
+        fmt::format("{} continues the run in the swap path, and {} deletes it. Give one of them.",
+                    resume_name(settings), user_name(settings, "overwrite_swap")));
   if (!settings.swap_paths.empty() && !uses_nvme(settings))
     throw UsageError(fmt::format(
         "{} {} would not be used: nothing is placed on NVMe. Add --offload-optimizer nvme, or leave the path "
@@ -335,6 +339,7 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   options.poll_submissions = settings.poll_submissions;
   options.swap_cache_bytes = settings.swap_cache_bytes;
   options.resume_swap = settings.resume_swap;
+  options.overwrite_swap = settings.overwrite_swap;
   options.metrics_path = settings.metrics_path;
   options.log_every = settings.log_every;
   options.timeout_seconds = settings.timeout_seconds;

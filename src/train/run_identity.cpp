@@ -96,8 +96,8 @@ RunDifference compare_runs(const std::string& stored, const std::string& current
   } catch (const Json::exception&) {
     throw CorruptData(fmt::format(
         "the commit in {} does not say which run it belongs to. It was written by another program "
-        "or is damaged; `headrace inspect {} --verify` tells.",
-        swap_paths, swap_paths));
+        "or is damaged; `headrace inspect --verify` with its swap paths tells.",
+        swap_paths));
   }
 }
 

@@ -64,7 +64,6 @@ void Session::open_backends(StopSignals& signals) {
   place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan, *backends.communicator);
   if (rank() == 0) warn_of_poor_paths(options);
-  if (!options.resume_swap) warn_of_replaced_run(options, backends.io.get());
   take_arena(*backends.device);
 }
 

@@ -64,7 +64,7 @@ struct Settings {
   std::optional<std::uint64_t> io_depth;
   std::optional<Bytes> io_request_bytes;
 
-  bool resume_swap = false;
+  bool resume_swap = false, overwrite_swap = false;
   std::string metrics_path;
   std::uint64_t log_every = 1;
   double timeout_seconds = 600;

@@ -5,16 +5,16 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
 #include "headrace/errors.h"
+#include "headrace/folders.h"
 #include "headrace/log.h"
+#include "headrace/shell_words.h"
+#include "src/train/replaced_run.h"
 #include "src/train/settings.h"
 
 namespace headrace {
@@ -74,34 +74,26 @@ std::string advice_of_durability(const ResolvedOptions& options, const RunPlan& 
   return fmt::format("; --durability none needs {}, and cannot be resumed", format_bytes(same->needed));
 }
 
-// Why the path cannot be used; empty when it can (FIELD-CASES A16).
-std::string problem_of(const std::string& name, const std::string& path) {
-  std::error_code error;
-  // The folder must exist: a mistyped path would otherwise fill the wrong file system.
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status))
-    return fmt::format(
-        "{} {} does not exist{}. Create the folder on the drive that is to hold optimizer states.", name,
-        path, fs::is_symlink(fs::symlink_status(path, error)) ? " (it is a dangling link)" : "");
-  if (!fs::is_directory(status))
-    return fmt::format("{} {} is not a folder. Give a folder on the drive that is to hold optimizer states.",
-                       name, path);
-  if (::access(path.c_str(), W_OK | X_OK) != 0)
-    return fmt::format("{} {} cannot be written: {}.", name, path, std::strerror(errno));
-  return "";
+std::string plural_are(const std::vector<std::string>& paths) {
+  return fmt::format("{} {}", path_list(paths), paths.size() == 1 ? "is" : "are");
 }
 
-void refuse_same_folder(const std::string& name, const std::vector<std::string>& paths) {
-  for (std::size_t second = 1; second < paths.size(); ++second)
-    for (std::size_t first = 0; first < second; ++first) {
-      std::error_code error;
-      if (fs::equivalent(paths[first], paths[second], error) && !error)
-        throw UsageError(fmt::format("{} {} and {} are the same folder. Give each once.", name, paths[first],
-                                     paths[second]));
-    }
+// Opening the store would say so too, of this rank's folders; here it is the flags.
+void refuse_other_number_of_paths(const ResolvedOptions& options) {
+  const StorePaths store = store_paths(options.engine.swap_directories);
+  if (store.all.empty() || store.all.size() == options.swap_paths.size()) return;
+  std::string flags;
+  for (const std::string& path : store.all) flags += fmt::format("--swap-path {} ", shell_word(path));
+  throw UsageError(fmt::format(
+      "--resume swap: the run has {} swap path{}, and {} given{}{}. Continue it with {}--resume swap",
+      store.all.size(), store.all.size() == 1 ? "" : "s",
+      options.swap_paths.size() == 1 ? "1 is" : fmt::format("{} are", options.swap_paths.size()),
+      store.missing.empty() ? "" : fmt::format("; {} missing", plural_are(store.missing)),
+      store.others.empty() ? "" : fmt::format("; {} not of that run", plural_are(store.others)), flags));
 }
 
 void check_resumable(const ResolvedOptions& options) {
+  refuse_other_number_of_paths(options);
   const std::vector<std::string>& directories = options.engine.swap_directories;
   const auto missing = static_cast<std::size_t>(
       std::count_if(directories.begin(), directories.end(),
@@ -113,7 +105,7 @@ void check_resumable(const ResolvedOptions& options) {
         fmt::format("--resume swap: {} does not exist, while other ranks' folders do. The run had fewer "
                     "ranks than the {} of this job, or the folder was lost; `headrace inspect {}` says how "
                     "many ranks it had.",
-                    path_list(directories), options.launch.size, fmt::join(options.swap_paths, " ")));
+                    path_list(directories), options.launch.size, shell_words(options.swap_paths)));
   throw UsageError(fmt::format(
       "--resume swap: there is nothing to continue from, {} does not exist. Leave --resume out to start "
       "a new run.",
@@ -124,16 +116,18 @@ void check_resumable(const ResolvedOptions& options) {
 
 void check_swap_path(const ResolvedOptions& options) {
   if (options.swap_paths.empty()) return;
+  // The folder must exist: a mistyped path would otherwise fill the wrong file system (FIELD-CASES A16).
+  constexpr std::string_view purpose = "on the drive that is to hold optimizer states";
   std::uint32_t unusable = 0;
   for (const std::string& path : options.swap_paths) {
-    const std::string problem = problem_of(options.swap_path_name, path);
+    const std::string problem = folder_problem(options.swap_path_name, path, purpose);
     if (problem.empty()) {
       refuse_inside_data(options, options.swap_path_name, path);
       continue;
     }
     if (!options.resume_swap || ++unusable > options.engine.swap_parity) throw UsageError(problem);
   }
-  refuse_same_folder(options.swap_path_name, options.swap_paths);
+  require_different_folders(options.swap_path_name, options.swap_paths);
   if (options.resume_swap) check_resumable(options);
 }
 
@@ -173,6 +167,7 @@ void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, Commun
   if (options.swap_paths.empty()) return;
   SwapStore::require_free(options.engine.swap_directories);
   SwapStore::require_free(scratch_directories(options.engine.swap_directories));
+  if (!options.resume_swap) refuse_to_replace(options);
   if (!options.resume_swap)
     if (const SwapSpace space = swap_space(options, plan); !space.shortage.empty())
       throw DoesNotFit(space.shortage);
@@ -199,89 +194,6 @@ void warn_of_poor_paths(const ResolvedOptions& options) {
           fmt::format("--swap-parity {} does not protect against the loss of a drive: {} are on one file "
                       "system, and are lost together. Give folders on different drives.",
                       parity, path_list(paths)));
-}
-
-namespace {
-
-// The folders of the store in `directories` that are not among them; empty where they are not known.
-std::vector<std::string> other_directories(const std::vector<std::string>& directories) {
-  std::vector<std::string> others;
-  for (const std::string& directory : directories) {
-    try {
-      for (const std::string& other : SwapStore::directories_of(directory)) {
-        const auto same = [&](const std::string& known) {
-          std::error_code error;
-          return fs::weakly_canonical(known, error) == fs::weakly_canonical(other, error);
-        };
-        if (std::none_of(directories.begin(), directories.end(), same) &&
-            std::none_of(others.begin(), others.end(), same))
-          others.push_back(other);
-      }
-    } catch (const Error&) {  // its description is damaged
-    }
-  }
-  return others;
-}
-
-constexpr std::string_view how_to_keep =
-    "To keep that run, add --resume swap, which continues it, or give another --swap-path.";
-
-// A store of more or fewer paths than this run has: what is replaced on some is lost on all. False where
-// there is none that can be read.
-bool warn_of_separated_run(const std::vector<std::string>& directories, IoEngine& io) {
-  for (const std::string& directory : directories) {
-    try {
-      std::vector<std::string> all = SwapStore::directories_of(directory);
-      const auto commits = SwapStore::open_read_only(all, io)->commits();
-      if (commits.empty() || commits.back().step == 0) continue;
-      std::erase_if(all, [&](const std::string& other) {
-        return std::any_of(directories.begin(), directories.end(), [&](const std::string& mine) {
-          std::error_code error;
-          return fs::equivalent(mine, other, error);
-        });
-      });
-      log_warning(fmt::format(
-          "{} held step {} of an earlier run of other swap paths, which this run replaces{}. To keep that "
-          "run, "
-          "give all its swap paths{} with --resume swap, or this run another --swap-path.",
-          directory, commits.back().step,
-          all.empty() ? "" : fmt::format("; {} is left behind and may be deleted", path_list(all)),
-          all.empty() ? "" : fmt::format(", {} too,", path_list(all))));
-      return true;
-    } catch (const Error&) {  // nothing whole is replaced here
-    }
-  }
-  return false;
-}
-
-void warn_of_unreadable_store(const std::vector<std::string>& directories, std::string why) {
-  if (!why.ends_with('.')) why += '.';
-  const std::vector<std::string> others = other_directories(directories);
-  log_warning(fmt::format(
-      "{} {} a swap store of an earlier run that could not be read, and this run replaces it: {} {}{}",
-      path_list(directories), directories.size() == 1 ? "holds" : "hold", why, how_to_keep,
-      others.empty() ? "" : fmt::format(" It also lies in {}, to be given too.", path_list(others))));
-}
-
-}  // namespace
-
-void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io) {
-  std::vector<std::string> journals;  // none: nothing is kept there across runs
-  for (const std::string& directory : options.engine.swap_directories)
-    journals.push_back(directory + "/journal.bin");
-  const bool replaces = options.engine.optimizer_tier == Tier::nvme;
-  if (io == nullptr || !replaces || !any_exists(journals)) return;
-  try {
-    const auto commits = SwapStore::open_read_only(options.engine.swap_directories, *io)->commits();
-    if (!commits.empty() && commits.back().step > 0)
-      log_warning(fmt::format("{} {} step {} of an earlier run, which this run replaces. {}",
-                              path_list(options.engine.swap_directories),
-                              options.engine.swap_directories.size() == 1 ? "holds" : "hold",
-                              commits.back().step, how_to_keep));
-  } catch (const Error& error) {
-    if (!warn_of_separated_run(options.engine.swap_directories, *io))
-      warn_of_unreadable_store(options.engine.swap_directories, error.what());
-  }
 }
 
 namespace {

@@ -16,14 +16,12 @@ void check_swap_path(const ResolvedOptions& options);
 // is settled by the store that is resumed.
 void place_by_measured_rates(const ResolvedOptions& options, RunPlan& plan, IoEngine* io);
 
-// Refuses stores of a live job, and a disk too small for all ranks of this host, before any rank replaces
-// what is there. A collective.
+// Refuses stores of a live job, those of an earlier run that is not to be replaced, and a disk too small for
+// all ranks of this host, before any rank replaces what is there. A collective.
 void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, Communicator& communicator);
 
 // Paths that work and do not do what they are given for: in memory, or parity on one drive.
 void warn_of_poor_paths(const ResolvedOptions& options);
-// Starting anew on a swap path ends the run that it holds, whether it can be read or not.
-void warn_of_replaced_run(const ResolvedOptions& options, IoEngine* io);
 // An earlier run of more ranks leaves stores that no run can continue once rank 0's is replaced.
 void remove_stores_of_further_ranks(const ResolvedOptions& options);
 

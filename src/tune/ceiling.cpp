@@ -9,13 +9,13 @@ namespace headrace::tune {
 namespace {
 
 void add_plain_rates(TuneCeiling& ceiling, std::vector<double> reads, std::vector<double> writes,
-                     const SwapPoint& point) {
+                     const SwapPoint& point, double written_a_byte) {
   ceiling.read_bytes_per_second = median(std::move(reads));
   ceiling.write_bytes_per_second = median(std::move(writes));
   const auto bytes = static_cast<double>(point.block_bytes);
   ceiling.alone_seconds = shared_path_step({.read = bytes / ceiling.read_bytes_per_second,
                                             .compute = ceiling.compute_seconds,
-                                            .write = bytes / ceiling.write_bytes_per_second},
+                                            .write = written_a_byte * bytes / ceiling.write_bytes_per_second},
                                            ceiling.blocks, point.buffers);
 }
 
@@ -28,14 +28,14 @@ double plain_seconds(double left, double step_seconds) {
 
 TuneCeiling measure_ceiling(SwapPipeline& pipeline, RawFile* file, const SwapPoint& point,
                             const CeilingRounds& rounds) {
-  std::vector<double> steps, nulls, forms, ratios, reads, writes;
+  std::vector<double> steps, nulls, forms, shares, reads, writes;
   for (int round = 0; !rounds.stop() && (round == 0 || !rounds.over()); ++round) {
     const auto real = [&] { steps.push_back(pipeline.step(UpdateKind::adam).seconds); };
     if (round % 2 == 0) real();
     nulls.push_back(pipeline.step(UpdateKind::null).seconds);
     if (round % 2 == 1) real();
     forms.push_back(step_over_null(nulls.back(), rounds.compute_seconds, pipeline.blocks(), point.buffers));
-    ratios.push_back(steps.back() / forms.back());
+    shares.push_back(forms.back() / steps.back());
     if (file == nullptr) continue;
     reads.push_back(file->read(rounds.plain_seconds).bytes_per_second());
     writes.push_back(file->write(rounds.plain_seconds).bytes_per_second());
@@ -46,9 +46,10 @@ TuneCeiling measure_ceiling(SwapPipeline& pipeline, RawFile* file, const SwapPoi
   ceiling.null_step_seconds = median(nulls);
   ceiling.compute_seconds = rounds.compute_seconds;
   ceiling.closed_form_seconds = median(forms);
-  ceiling.step_over_closed_form = median(ratios);
-  ceiling.deviation = median_absolute_deviation(ratios);
-  if (file != nullptr) add_plain_rates(ceiling, std::move(reads), std::move(writes), point);
+  ceiling.share = median(shares);
+  ceiling.deviation = median_absolute_deviation(shares);
+  if (file != nullptr)
+    add_plain_rates(ceiling, std::move(reads), std::move(writes), point, rounds.written_a_byte);
   return ceiling;
 }
 

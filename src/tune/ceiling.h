@@ -11,6 +11,7 @@ namespace headrace::tune {
 struct CeilingRounds {
   double compute_seconds = 0;  // the update of one block in memory
   double plain_seconds = 0;    // of plain reads, and of plain writes, in each round
+  double written_a_byte = 1;   // bytes written for each byte of states: parity comes on top
   std::function<bool()> over;  // asked before each round but the first
   std::function<bool()> stop;  // asked before each
 };

@@ -7,9 +7,10 @@ namespace headrace::tune {
 void search_until(TuneSearch& search, double deadline, const SearchLoop& loop) {
   const double start = loop.now();
   double longest = 0, now = start;
-  while (!loop.stop_requested() && now + longest <= deadline) {
+  for (bool first = true; !loop.stop_requested() && (first || now + longest <= deadline); first = false) {
     const auto next = search.next((now - start) / std::max(deadline - longest - start, 1e-9));
     if (!next) return;
+    loop.trial_began(*next);
     TuneTrial trial = loop.run(next->point, deadline);
     trial.stage = name_of(next->stage);
     if (trial.failure.empty())

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
@@ -27,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 // Shares of the time: until here the drive's rates, then the search, then the ceiling.
 constexpr double probe_share = 0.05, search_share = 0.80;
 constexpr double closing_seconds = 0.3;  // removing files
+constexpr double least_steps = 4;        // a round of the ceiling, where the store is made again
 constexpr Bytes probe_bytes = Bytes{256} << 20;
 
 bool has_io_uring() {
@@ -50,13 +52,6 @@ dev_t file_system_of(const std::string& path) {
   return status.st_dev;
 }
 
-// Fewer could have come out the other way round.
-std::string weight_of(int pairs) {
-  constexpr int enough = 3;
-  return fmt::format("{} pair{}{}", pairs, pairs == 1 ? "" : "s",
-                     pairs < enough ? " (too few to be sure: give more --seconds)" : "");
-}
-
 class Tuning {
  public:
   Tuning(const TuneOptions& options, const TuneControl& control)
@@ -75,14 +70,15 @@ class Tuning {
 
  private:
   double now() const { return seconds_since(start_); }
+  double left() const { return std::max(0.0, options_.seconds - now()); }
   bool stopped() const { return control_.stop_requested(); }
 
   // The rate of each path, and from them the size of a trial.
   void size_trials() {
     Bytes available = free_bytes(options_.swap_paths.front());
     for (const std::string& path : options_.swap_paths) available = std::min(available, free_bytes(path));
-    constexpr double any_rate = 1e9;
-    if (trial_parameters(any_rate, any_rate, 0, available, options_.parameters) == 0)
+    constexpr DriveRates any = {1e9, 1e9};
+    if (trial_parameters(any, options_.seconds, available, options_.parameters) == 0)
       throw DoesNotFit(
           fmt::format("{} has {} free, too little for the smallest trial. Free some space, or give a "
                       "--swap-path on a larger disk.",
@@ -94,40 +90,39 @@ class Tuning {
       throw DoesNotFit(fmt::format("{} of host memory are too little to tune with.",
                                    format_bytes(options_.host_memory_bytes)));
     std::vector<double> rates;
-    double read_rate = 0, write_rate = 0;
+    DriveRates together;
     for (std::size_t p = 0; p < probes.size(); ++p) {
       RawFile file({probes[p]}, {}, SwapPoint{}, *buffers, std::min(probe_bytes, available / 4), most);
       const double read = file.read(most).bytes_per_second(), write = file.write(most).bytes_per_second();
       rates.push_back(2 / (1 / read + 1 / write));
-      read_rate += read, write_rate += write;
-      control_.note(fmt::format("{}: plain reads {:.2f} GB/s, plain writes {:.2f} GB/s",
+      together.read_bytes_per_second += read, together.write_bytes_per_second += write;
+      control_.note(fmt::format("{}: reads {:.2f} GB/s, writes {:.2f} GB/s, each alone",
                                 options_.swap_paths[p], read * 1e-9, write * 1e-9));
     }
     files_.remove("probe");
     tell_of_shared_file_systems();
     report_.placements = make_placements(options_.swap_paths, rates, options_.parity);
-    const double step_seconds = std::clamp(options_.seconds / 150, 0.01, 2.0);
-    report_.trial_parameters =
-        trial_parameters(read_rate, write_rate, step_seconds, available, options_.parameters);
-    control_.note(fmt::format("a trial has {} parameters ({} of states)", report_.trial_parameters,
-                              format_bytes(state_bytes_per_element * report_.trial_parameters)));
+    report_.trial_parameters = trial_parameters(together, options_.seconds, available, options_.parameters);
+    control_.note(
+        fmt::format("sized by these rates, a trial is a few steps of {:.1f} M parameters ({} of states)",
+                    static_cast<double>(report_.trial_parameters) * 1e-6,
+                    format_bytes(state_bytes_per_element * report_.trial_parameters)));
   }
 
   void tell_of_shared_file_systems() const {
-    const std::vector<std::string>& paths = options_.swap_paths;
-    for (std::size_t later = 1; later < paths.size(); ++later)
-      for (std::size_t earlier = 0; earlier < later; ++earlier)
-        if (file_system_of(paths[earlier]) == file_system_of(paths[later])) {
-          control_.note(fmt::format(
-              "{} and {} are on one file system: together they are no faster than its drive, and no safer",
-              paths[earlier], paths[later]));
-          break;
-        }
+    std::map<dev_t, std::vector<std::string>> file_systems;
+    for (const std::string& path : options_.swap_paths) file_systems[file_system_of(path)].push_back(path);
+    for (const auto& [device, paths] : file_systems)
+      if (paths.size() > 1)
+        control_.note(fmt::format(
+            "{} are on one file system: together they are no faster than its drive, and lost together",
+            fmt::join(paths, ", ")));
   }
 
   void search() {
     space_ = make_tune_space(options_.host_memory_bytes, report_.trial_parameters, has_io_uring(),
                              report_.placements, options_.parity);
+    report_.defaults = space_.usual();
     TuneSearch search(space_.grid(), space_.start());
     trials_.emplace(options_, report_.placements, files_, report_.trial_parameters, options_.seconds / 120);
     const double deadline = options_.seconds * search_share;
@@ -138,14 +133,28 @@ class Tuning {
                         return trials_->run(space_.point(at), [&] { return stopped() || now() > until; });
                       },
                   .stop_requested = [this] { return stopped(); },
-                  .trial_ended =
-                      [this](const TuneTrial& trial) {
-                        report_.trials.push_back(trial);
-                        if (report_.placements.size() > 1)
-                          report_.trials.back().placement = report_.placements[trial.point.placement].name;
-                        control_.trial_ended(report_.trials.back());
-                      }});
+                  .trial_began =
+                      [this](const TuneSearch::Trial& trial) {
+                        begin_stage(std::string(name_of(trial.stage)));
+                        control_.trial_began(space_.point(trial.point), left());
+                      },
+                  .trial_ended = [this](const TuneTrial& trial) { record(trial); }});
     decide(search);
+  }
+
+  void begin_stage(const std::string& stage) {
+    if (stage == stage_) return;
+    stage_ = stage;
+    control_.stage_began(stage, left());
+  }
+
+  void record(TuneTrial trial) {
+    if (report_.placements.size() > 1) trial.placement = report_.placements[trial.point.placement].name;
+    if (trial.failure.empty() && trial.point == report_.defaults)
+      defaults_rate_ = trial.parameters_per_second;
+    if (defaults_rate_ > 0) trial.over_defaults = trial.parameters_per_second / defaults_rate_;
+    report_.trials.push_back(std::move(trial));
+    control_.trial_ended(report_.trials.back());
   }
 
   void decide(const TuneSearch& search) {
@@ -153,21 +162,27 @@ class Tuning {
     if (!decision) return;
     report_.best = space_.point(decision->best);
     report_.memory_bytes = space_.memory_of(*report_.best);
-    if (!decision->runner_up) {
-      report_.decision =
-          "the fastest of the trials; no time was left to compare it with the next one in turns";
-      return;
-    }
-    report_.decision =
-        fmt::format("{:.3f} x the rate of the runner-up ({}) in {}, MAD {:.3f}{}", decision->ratio,
-                    text_with_placement(space_.point(*decision->runner_up)), weight_of(decision->pairs),
-                    decision->deviation,
-                    decision->for_memory ? ": equal within the noise, and it takes less memory" : "");
+    report_.for_memory = decision->for_memory;
+    const auto comparison = [this](const TuneSearch::Comparison& with) {
+      return TuneComparison{.with = space_.point(with.with),
+                            .pairs = with.pairs,
+                            .ratio = with.ratio,
+                            .deviation = with.deviation};
+    };
+    if (decision->runner_up) report_.over_runner_up = comparison(*decision->runner_up);
+    if (decision->usual) report_.over_defaults = comparison(*decision->usual);
+    if (*report_.best != report_.defaults && !report_.over_defaults)
+      report_.without_defaults = why_without_defaults();
   }
 
-  std::string text_with_placement(const SwapPoint& point) const {
-    if (report_.placements.size() == 1) return text_of(point);
-    return fmt::format("{}, {}", text_of(point), report_.placements[point.placement].name);
+  std::string why_without_defaults() const {
+    if (!space_.allowed(report_.defaults))
+      return fmt::format("they take {}, and --host-memory is {}",
+                         format_bytes(space_.memory_of(report_.defaults)),
+                         format_bytes(options_.host_memory_bytes));
+    for (const TuneTrial& trial : report_.trials)
+      if (trial.point == report_.defaults && !trial.failure.empty()) return trial.failure;
+    return "there was no time for them";
   }
 
   // Without it the search's result stands.
@@ -177,6 +192,13 @@ class Tuning {
   }
 
   void find_ceiling(const SwapPoint& best) {
+    const double step = slowest_step(best), deadline = options_.seconds - closing_seconds;
+    if (now() + least_steps * step > deadline) {
+      control_.note(
+          "no time is left to measure how far the best is from what the drive allows: give more --seconds");
+      return;
+    }
+    begin_stage("ceiling");
     const double compute = resident_update_seconds(
         block_numel(best.block_bytes), std::min(0.5, options_.seconds / 100), options_.host_memory_bytes);
     const std::unique_ptr<SwapPipeline> pipeline = trials_->open(best);
@@ -187,12 +209,14 @@ class Tuning {
                    probe_bytes, options_.seconds * probe_share / 2);
     else
       control_.note("beside the best point's buffers --host-memory has no room for plain reads and writes");
-    const double deadline = options_.seconds - closing_seconds, step = slowest_step(best);
     const double plain = file ? plain_seconds(deadline - now(), step) : 0;
+    const double written_a_byte = static_cast<double>(written_by(best, report_.trial_parameters)) /
+                                  static_cast<double>(state_bytes_per_element * report_.trial_parameters);
     const TuneCeiling ceiling =
         measure_ceiling(*pipeline, file ? &*file : nullptr, best,
                         {.compute_seconds = compute,
                          .plain_seconds = plain,
+                         .written_a_byte = written_a_byte,
                          .over = [&] { return now() + round_seconds(step, plain) > deadline; },
                          .stop = [&] { return stopped() || now() > deadline * 1.1; }});
     if (ceiling.rounds > 0) report_.ceiling = ceiling;
@@ -205,6 +229,11 @@ class Tuning {
     return slowest;
   }
 
+  Bytes written_by(const SwapPoint& point, std::uint64_t parameters) const {
+    return written_bytes_a_step(parameters, report_.placements[point.placement].paths.size(),
+                                options_.parity);
+  }
+
   // A step's time is in proportion to its parameters: the start and the end of a step are in the trial too.
   void predict() {
     if (!report_.best) return;
@@ -215,8 +244,7 @@ class Tuning {
     report_.parameters = options_.parameters > 0 ? options_.parameters : report_.trial_parameters;
     report_.step_seconds =
         seconds * static_cast<double>(report_.parameters) / static_cast<double>(report_.trial_parameters);
-    report_.written_bytes_a_step = written_bytes_a_step(
-        report_.parameters, report_.placements[report_.best->placement].paths.size(), options_.parity);
+    report_.written_bytes_a_step = written_by(*report_.best, report_.parameters);
   }
 
   const TuneOptions& options_;
@@ -225,6 +253,8 @@ class Tuning {
   TuneFiles files_;
   TuneSpace space_;
   std::optional<Trials> trials_;
+  std::string stage_;
+  double defaults_rate_ = 0;  // parameters a second of their last sample
   TuneReport report_;
 };
 

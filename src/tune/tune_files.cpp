@@ -3,13 +3,12 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "headrace/errors.h"
+#include "headrace/folders.h"
 #include "headrace/log.h"
 
 namespace headrace::tune {
@@ -20,26 +19,14 @@ namespace fs = std::filesystem;
 constexpr const char* folder_name = "headrace-tune";
 constexpr const char* lock_name = "lock";
 
-void require_folder(const std::string& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status))
-    throw UsageError(
-        fmt::format("--swap-path {} does not exist. Create the folder on the drive to tune for.", path));
-  if (!fs::is_directory(status))
-    throw UsageError(
-        fmt::format("--swap-path {} is not a folder. Give a folder on the drive to tune for.", path));
-  if (::access(path.c_str(), W_OK | X_OK) != 0)
-    throw UsageError(fmt::format("--swap-path {} cannot be written: {}.", path, std::strerror(errno)));
-}
-
 // A folder of that name that this program did not make is left alone.
 void require_ours(const fs::path& folder) {
   std::error_code error;
   if (!fs::exists(folder, error) || fs::exists(folder / lock_name, error)) return;
   if (!fs::is_directory(folder, error) || !fs::is_empty(folder, error))
     throw UsageError(
-        fmt::format("{} is in the way: it was not made by a benchmark. Move it, or give another --swap-path.",
+        fmt::format("{} is in the way: `headrace tune` needs a folder of that name, and did not make this "
+                    "one. Move it, or give another --swap-path.",
                     folder.string()));
 }
 
@@ -58,7 +45,7 @@ void remove_contents(const fs::path& folder) {
 }  // namespace
 
 TuneFiles::Place TuneFiles::claim(const std::string& swap_path) {
-  require_folder(swap_path);
+  require_usable_folder("--swap-path", swap_path, "on the drive to tune for");
   const fs::path folder = fs::path(swap_path) / folder_name;
   const std::string lock = (folder / lock_name).string();
   require_ours(folder);
@@ -72,7 +59,8 @@ TuneFiles::Place TuneFiles::claim(const std::string& swap_path) {
     }
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
       throw UsageError(
-          fmt::format("another process measures in {}. Wait until it has ended, or give another --swap-path.",
+          fmt::format("--swap-path {}: another `headrace tune` measures there. Wait until it has ended, or "
+                      "give another folder.",
                       swap_path));
     if (!same_file(fd.get(), lock)) continue;
     remove_contents(folder);

@@ -65,6 +65,7 @@ Json trials_json(const TuneReport& report) {
       entry["step_seconds"] = trial.step_seconds;
       entry["parameters_per_second"] = trial.parameters_per_second;
       entry["gigabytes_per_second"] = trial.bytes_per_second * 1e-9;
+      entry["over_defaults"] = trial.over_defaults > 0 ? Json(trial.over_defaults) : Json();
     } else {
       entry["failure"] = trial.failure;
     }
@@ -80,9 +81,18 @@ Json ceiling_json(const TuneCeiling& c) {
           {"null_step_seconds", c.null_step_seconds},
           {"compute_seconds_a_block", c.compute_seconds},
           {"closed_form_seconds", c.closed_form_seconds},
-          {"step_over_closed_form", c.step_over_closed_form},
+          {"share_of_closed_form", c.share},
           {"deviation", c.deviation},
-          {"alone_seconds", c.alone_seconds > 0 ? Json(c.alone_seconds) : Json()}};
+          {"alone_seconds", c.alone_seconds > 0 ? Json(c.alone_seconds) : Json()},
+          {"over_alone", c.alone_seconds > 0 ? Json(c.over_alone()) : Json()}};
+}
+
+Json comparison_json(const std::optional<TuneComparison>& comparison, const TuneReport& report) {
+  if (!comparison) return {};
+  return {{"with", point_json(comparison->with, report)},
+          {"ratio", comparison->ratio},
+          {"deviation", comparison->deviation},
+          {"pairs", comparison->pairs}};
 }
 
 std::string absolute(const std::string& path) {
@@ -130,7 +140,9 @@ std::string tune_json(const TuneReport& report, const TuneOptions& options, doub
                  {"available_memory_bytes", available_host_memory()}}},
                {"results", results_json(report)}};
   json["best"] = report.best ? point_json(*report.best, report) : Json();
-  json["decision"] = report.decision;
+  json["over_defaults"] = comparison_json(report.over_defaults, report);
+  json["without_defaults"] = report.without_defaults.empty() ? Json() : Json(report.without_defaults);
+  json["over_runner_up"] = comparison_json(report.over_runner_up, report);
   json["ceiling"] = report.ceiling ? ceiling_json(*report.ceiling) : Json();
   const double a_day = written_bytes_a_day(report);
   json["predicted"] = {

@@ -17,7 +17,7 @@ constexpr double equal_within = 0.02;  // rates that nobody would tell apart
 
 // The share of the time at which a stage ends, done or not.
 double end_of(TuneSearch::Stage stage) {
-  constexpr double ends[] = {0.40, 0.60, 0.85, 1.0};
+  constexpr double ends[] = {0.40, 0.60, 0.80, 1.0};
   return ends[static_cast<std::size_t>(stage)];
 }
 
@@ -29,6 +29,7 @@ std::string_view name_of(TuneSearch::Stage stage) {
 }
 
 TuneSearch::TuneSearch(Grid grid, const std::vector<GridPoint>& start) : grid_(std::move(grid)) {
+  has_usual_ = !start.empty() && grid_.allowed(start.front());
   for (const GridPoint& point : start)
     if (grid_.allowed(point)) start_.push_back(point);
   for (std::size_t i = 0; i < start_.size(); ++i) {
@@ -51,6 +52,7 @@ std::optional<TuneSearch::Trial> TuneSearch::next(double spent) {
     if (late && stage_ == Stage::again) start_stage(Stage::fine);
     if (late && stage_ == Stage::fine && spent >= end_of(Stage::fine)) {
       judge_candidates();
+      if (verifying_) rival_ = Rival{candidates_.front(), 0};  // no time for a second look but in the turns
       start_stage(Stage::confirm);
     }
     if (!refill()) return std::nullopt;
@@ -68,6 +70,10 @@ void TuneSearch::failed(const GridPoint& point) {
 
 bool TuneSearch::has_run(const GridPoint& point) const {
   return std::any_of(samples_.begin(), samples_.end(), [&](const Sample& s) { return s.point == point; });
+}
+
+std::optional<GridPoint> TuneSearch::usual() const {
+  return has_usual_ && usable(start_.front()) ? std::optional(start_.front()) : std::nullopt;
 }
 
 std::vector<GridPoint> TuneSearch::points_that_ran() const {
@@ -264,30 +270,53 @@ bool TuneSearch::refill_confirm() {
   }
   if (!rival_) return false;
   queue_ = {*best, rival_->point, rival_->point, *best};
+  if (const auto usual = this->usual(); usual && *usual != *best && *usual != rival_->point)
+    queue_ = {*best, rival_->point, *usual};
   return true;
+}
+
+std::optional<TuneSearch::Comparison> TuneSearch::compare(const GridPoint& point,
+                                                          const GridPoint& with) const {
+  if (point == with) return std::nullopt;
+  const std::vector<double> pairs = ratios(point, with);
+  if (pairs.empty()) return std::nullopt;
+  return Comparison{.with = with,
+                    .pairs = static_cast<int>(pairs.size()),
+                    .ratio = median(pairs),
+                    .deviation = median_absolute_deviation(pairs)};
+}
+
+void TuneSearch::challenge(Decision& decision, const GridPoint& point, bool by_deviation) const {
+  auto comparison = compare(decision.best, point);
+  if (!comparison) return;
+  const double memory = grid_.memory(point), memory_of_best = grid_.memory(decision.best);
+  const double noise = by_deviation ? std::max(comparison->deviation, equal_within) : equal_within;
+  const bool alike = std::abs(comparison->ratio - 1) <= noise;
+  const bool wins = alike ? memory < memory_of_best : comparison->ratio < 1;
+  if (!wins && decision.runner_up) return;
+  if (wins) {
+    comparison->with = std::exchange(decision.best, point);
+    comparison->ratio = 1 / comparison->ratio;
+  }
+  decision.runner_up = comparison;
+  decision.for_memory = alike && memory != memory_of_best;
 }
 
 std::optional<TuneSearch::Decision> TuneSearch::decision() const {
   TuneSearch copy = *this;  // the best is put right without a trace
   const std::optional<GridPoint> best = copy.leader();
   if (!best) return std::nullopt;
-  Decision decision{.best = *best, .runner_up = std::nullopt};
-  if (stage_ != Stage::confirm || !rival_ || !usable(rival_->point) || rival_->point == *best)
-    return decision;
-  const std::vector<double> pairs = ratios(*best, rival_->point);
-  if (pairs.empty()) return decision;
-  decision.runner_up = rival_->point;
-  decision.pairs = static_cast<int>(pairs.size());
-  decision.ratio = median(pairs);
-  decision.deviation = median_absolute_deviation(pairs);
-  const bool equal = std::abs(decision.ratio - 1) <= std::max(decision.deviation, equal_within);
-  const bool smaller = grid_.memory(rival_->point) < grid_.memory(*best);
-  const bool larger = grid_.memory(rival_->point) > grid_.memory(*best);
-  const bool swap = equal ? smaller : decision.ratio < 1;
-  decision.for_memory = equal && (smaller || larger);
-  if (swap) {
-    std::swap(decision.best, *decision.runner_up);
-    decision.ratio = 1 / decision.ratio;
+  Decision decision;
+  decision.best = *best;
+  const auto usual = this->usual();
+  if (stage_ == Stage::confirm) {
+    if (rival_ && usable(rival_->point)) challenge(decision, rival_->point, true);
+    if (usual) challenge(decision, *usual, false);
+  }
+  if (usual) decision.usual = compare(decision.best, *usual);
+  if (usual && !decision.usual) {  // not in turns yet: from all that was sampled
+    copy.mark_ = 0;
+    decision.usual = copy.compare(decision.best, *usual);
   }
   return decision;
 }

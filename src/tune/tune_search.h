@@ -4,7 +4,7 @@
 //   coarse   the start points once each, the first of them again and again as the measure of the others
 //   again    the four best in rounds, then the two best
 //   fine     neighbours of the best along each dimension, each beside the best; it moves while one is better
-//   confirm  the best and the runner-up in turns, until the time is over
+//   confirm  the best, the runner-up and the usual point in turns, until the time is over
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,8 @@ class TuneSearch {
     Stage stage = Stage::coarse;
   };
 
-  // Of `start` those that are allowed, in order of the trials; the first one is the usual choice.
+  // Of `start` those that are allowed, in order of the trials. The first one is the usual point, which the
+  // decision is compared with wherever it is allowed.
   TuneSearch(Grid grid, const std::vector<GridPoint>& start);
 
   // `spent`: the share of the search's time that is gone. Empty when there is nothing more to learn. The next
@@ -44,13 +45,18 @@ class TuneSearch {
   void succeeded(const GridPoint& point, double rate);
   void failed(const GridPoint& point);  // it is not tried again
 
+  // Samples of the best beside samples of another point.
+  struct Comparison {
+    GridPoint with;
+    int pairs = 0;
+    double ratio = 0;      // of the best's rate to the other's: median over the pairs
+    double deviation = 0;  // median absolute deviation of that
+  };
   struct Decision {
     GridPoint best;
-    std::optional<GridPoint> runner_up;
-    int pairs = 0;            // of samples taken beside each other
-    double ratio = 0;         // of the best's rate to the runner-up's: median over the pairs
-    double deviation = 0;     // median absolute deviation of that
-    bool for_memory = false;  // as fast as the other within the noise, and smaller
+    std::optional<Comparison> runner_up;
+    std::optional<Comparison> usual;  // empty when the best is the usual point, or the latter never ran
+    bool for_memory = false;          // as fast as the runner-up within the noise, and smaller
   };
   // Among the points that ran; empty when none did.
   std::optional<Decision> decision() const;
@@ -77,6 +83,13 @@ class TuneSearch {
 
   bool usable(const GridPoint& point) const { return !failed_.contains(point); }
   bool has_run(const GridPoint& point) const;
+  // The usual point, where it is allowed and did not fail.
+  std::optional<GridPoint> usual() const;
+  std::optional<Comparison> compare(const GridPoint& point, const GridPoint& with) const;
+  // Puts `point` in the best's place where it is better than it, or equal and smaller: equal within the
+  // deviation of the pairs, or within what nobody would notice. (The deviation of few pairs may be large by
+  // chance; the runner-up has been near the best before, the usual point has not.)
+  void challenge(Decision& decision, const GridPoint& point, bool by_deviation) const;
   std::vector<GridPoint> neighbours(const GridPoint& point, std::uint32_t dimension) const;
   // Of each sample of `point` since mark_, to the mean of the nearest ones of `reference` before and behind
   // it.
@@ -89,6 +102,7 @@ class TuneSearch {
 
   Grid grid_;
   std::vector<GridPoint> start_;
+  bool has_usual_ = false;  // it is start_.front()
   Stage stage_ = Stage::coarse;
   std::deque<GridPoint> queue_;
   std::vector<Sample> samples_;  // in order of time

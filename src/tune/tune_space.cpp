@@ -13,6 +13,11 @@ namespace {
 constexpr Bytes kib = 1 << 10, mib = 1 << 20;
 constexpr Bytes state_bytes = state_bytes_per_element;
 constexpr std::uint64_t smallest_trial = 1 << 18, largest_trial = std::uint64_t{1} << 28;
+constexpr Bytes times_the_buffers = 4;  // that a trial has at least
+
+Bytes buffer_bytes(const SwapPoint& point) {
+  return point.buffers * point.block_bytes;
+}
 
 template <class Value>
 std::uint32_t index_of(const std::vector<Value>& values, Value value) {
@@ -45,7 +50,7 @@ std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths
                                            const std::vector<double>& rates, std::uint32_t parity) {
   constexpr double alike_within = 1.1;
   SwapPlacement all{
-      .name = parity > 0 ? "parity " + std::to_string(parity) : "by rate", .paths = {}, .rates = {}};
+      .name = parity > 0 ? "parity " + std::to_string(parity) : "all by rate", .paths = {}, .rates = {}};
   std::vector<SwapPlacement> alone;
   for (std::uint32_t path = 0; path < paths.size(); ++path) {
     all.paths.push_back(path);
@@ -57,7 +62,7 @@ std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths
   std::vector<SwapPlacement> placements = {all};
   const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
   if (*most > *least * alike_within) {
-    all.name = "alike";
+    all.name = "all alike";
     all.rates.assign(paths.size(), 1e9);
     placements.push_back(all);
   }
@@ -81,11 +86,16 @@ SwapPoint TuneSpace::point(const GridPoint& at) const {
           .placement = at[5]};
 }
 
+SwapPoint TuneSpace::usual() const {
+  SwapPoint point;
+  point.io = engines.front();
+  return point;
+}
+
 bool TuneSpace::allowed(const SwapPoint& point) const {
-  constexpr Bytes times_the_buffers = 4;
   const Bytes all = trial_parameters * state_bytes;
   const bool smallest = point.block_bytes == blocks.front() && point.buffers == buffers.front();
-  return (smallest || point.buffers * point.block_bytes * times_the_buffers <= all) &&
+  return (smallest || point == usual() || buffer_bytes(point) * times_the_buffers <= all) &&
          memory_of(point) <= memory_limit;
 }
 
@@ -98,7 +108,7 @@ Grid TuneSpace::grid() const {
 }
 
 std::vector<GridPoint> TuneSpace::start() const {
-  const SwapPoint usual;  // the defaults of a run
+  const SwapPoint usual = this->usual();
   const std::uint32_t depth = index_of(depths, usual.queue_depth),
                       request = index_of(requests, usual.request_bytes);
   const auto at = [&](Bytes block, std::uint32_t count, std::uint32_t engine) {
@@ -122,16 +132,23 @@ Bytes written_bytes_a_step(std::uint64_t parameters, std::size_t paths, std::uin
   return divide_up(state_bytes * parameters, data_paths) * paths;
 }
 
-std::uint64_t trial_parameters(double read_bytes_per_second, double write_bytes_per_second,
-                               double step_seconds, Bytes free_bytes, std::uint64_t most) {
-  const double a_parameter = static_cast<double>(state_bytes) * (1 / std::max(read_bytes_per_second, 1.0) +
-                                                                 1 / std::max(write_bytes_per_second, 1.0));
-  const double affordable = std::clamp(step_seconds / a_parameter, static_cast<double>(smallest_trial),
-                                       static_cast<double>(largest_trial));
+std::uint64_t trial_parameters(const DriveRates& rates, double seconds, Bytes free_bytes,
+                               std::uint64_t most) {
+  // A trial is a few steps, and the making of its store as long as one or two.
+  constexpr double usual_share = 1.0 / 150, largest_share = 1.0 / 60, shortest = 0.01, longest = 2;
+  const double a_parameter =
+      static_cast<double>(state_bytes) *
+      (1 / std::max(rates.read_bytes_per_second, 1.0) + 1 / std::max(rates.write_bytes_per_second, 1.0));
+  const double wanted = static_cast<double>(times_the_buffers * buffer_bytes({}) / state_bytes);
+  const double affordable = std::max(std::clamp(seconds * usual_share, shortest, longest) / a_parameter,
+                                     std::min(wanted, seconds * largest_share / a_parameter));
   constexpr Bytes generations = 2;
   const std::uint64_t fitting = free_bytes / 2 / (stores_kept * generations * state_bytes);
-  auto parameters = static_cast<std::uint64_t>(affordable) / smallest_trial * smallest_trial;
-  if (parameters > fitting) parameters = fitting / smallest_trial * smallest_trial;
+  const auto rounded = [](std::uint64_t parameters) { return parameters / smallest_trial * smallest_trial; };
+  const std::uint64_t parameters =
+      std::min(rounded(static_cast<std::uint64_t>(std::clamp(affordable, static_cast<double>(smallest_trial),
+                                                             static_cast<double>(largest_trial)))),
+               rounded(fitting));
   return most > 0 ? std::min(parameters, most) : parameters;
 }
 

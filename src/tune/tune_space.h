@@ -22,8 +22,11 @@ struct TuneSpace {
   SwapPoint point(const GridPoint& at) const;
   // Host memory of the pipeline at a point, by the engine's own plan.
   Bytes memory_of(const SwapPoint& point) const;
+  // The defaults of a run, by the first of `engines`.
+  SwapPoint usual() const;
   // Within the memory limit, and small beside the trial: a point whose buffers hold a large part of all
-  // blocks shows how a step starts and ends, not how it runs.
+  // blocks shows how a step starts and ends, not how it runs. The usual point may: the others are compared
+  // with it.
   bool allowed(const SwapPoint& point) const;
   Grid grid() const;
   // The defaults, the other engine and the other placements, then block sizes with few and many buffers.
@@ -40,11 +43,14 @@ std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths
 // What a step of `parameters` writes to all paths together: states, and parity.
 Bytes written_bytes_a_step(std::uint64_t parameters, std::size_t paths, std::uint32_t parity);
 
-// Parameters of a trial, so that a step takes `step_seconds` on a drive of these rates and the files of the
-// stores that are kept side by side fit into half of `free_bytes`. Never more than `most` where that is not
-// 0. 0: not even a small trial fits.
+// Parameters of a trial, so that a step takes as little of `seconds` as leaves time for many trials on a
+// drive of these rates, and the files of the stores that are kept side by side fit into half of `free_bytes`.
+// On a slow drive there are fewer trials, so that the buffers of the defaults are small beside each. Never
+// more than `most` where that is not 0. 0: not even a small trial fits.
+struct DriveRates {
+  double read_bytes_per_second = 0, write_bytes_per_second = 0;
+};
 inline constexpr std::uint32_t stores_kept = 3;
-std::uint64_t trial_parameters(double read_bytes_per_second, double write_bytes_per_second,
-                               double step_seconds, Bytes free_bytes, std::uint64_t most);
+std::uint64_t trial_parameters(const DriveRates& rates, double seconds, Bytes free_bytes, std::uint64_t most);
 
 }  // namespace headrace::tune

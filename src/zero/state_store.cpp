@@ -117,7 +117,7 @@ void StateStore::open_swap() {
   try {
     swap_ = SwapStore::open(store, *context_.io);
   } catch (const UsageError&) {
-    refuse_other_block_size(context_);
+    refuse_other_layout(context_, store.layout);
     throw;
   }
 }

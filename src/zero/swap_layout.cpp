@@ -80,8 +80,50 @@ std::string exact_size(Bytes bytes) {
 
 }  // namespace
 
-void refuse_other_block_size(const EngineContext& context) {
-  const std::string stored = stored_layout(context.options);
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::uint64_t parameters_of(const Json& layout) {
+  std::uint64_t numel = 0;
+  for (const Json& unit : layout.at("units"))
+    for (const Json& parameter : unit.at("parameters")) numel += parameter.at("numel").get<std::uint64_t>();
+  return numel;
+}
+
+std::string first_other_unit(const Json& stored, const Json& own) {
+  for (std::size_t u = 0; u < own.size(); ++u)
+    if (u >= stored.size() || stored[u] != own[u]) return own[u].at("name").get<std::string>();
+  return stored[own.size()].at("name").get<std::string>();
+}
+
+// What is different, in the words of who started the run: causes only, none of what follows from them.
+std::vector<std::string> differences(const Json& stored, const Json& own) {
+  std::vector<std::string> result;
+  const auto differs = [&](const char* key) { return stored.at(key) != own.at(key); };
+  const auto text = [](const Json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  if (differs("units")) {
+    const std::uint64_t before = parameters_of(stored), now = parameters_of(own);
+    result.push_back(
+        before == now
+            ? fmt::format(
+                  "the model has other parameters, although as many ({}); the first unit that differs is {}",
+                  now, first_other_unit(stored.at("units"), own.at("units")))
+            : fmt::format("the model has {} parameters in the store, {} here", before, now));
+  }
+  for (const auto& [key, what] : {std::pair{"world_size", "the number of ranks"},
+                                  {"dtype", "--dtype"},
+                                  {"stage", "--stage"},
+                                  {"rank", "the rank"}})
+    if (differs(key) && (std::string_view(key) != "rank" || !differs("world_size")))
+      result.push_back(
+          fmt::format("{} is {} in the store, {} here", what, text(stored.at(key)), text(own.at(key))));
+  return result;
+}
+
+void refuse_other_block_size(const EngineContext& context, const std::string& stored) {
   EngineOptions options = context.options;
   options.swap_block_bytes = block_bytes_of(stored);
   if (options.swap_block_bytes == 0 ||
@@ -94,8 +136,26 @@ void refuse_other_block_size(const EngineContext& context) {
   const std::string size = exact_size(options.swap_block_bytes);
   throw UsageError(fmt::format(
       "--swap-block is {} in the store in {}, {} here, and is fixed for the life of a store: give "
-      "--swap-block {}. Starting without --resume swap would delete the states.",
+      "--swap-block {}. Starting anew, without --resume swap, would delete the states.",
       size, fmt::join(options.swap_directories, ", "), exact_size(context.options.swap_block_bytes), size));
+}
+
+}  // namespace
+
+void refuse_other_layout(const EngineContext& context, const std::string& layout) {
+  const std::string stored = stored_layout(context.options);
+  if (stored == layout) return;
+  refuse_other_block_size(context, stored);
+  std::vector<std::string> found;
+  try {
+    found = differences(Json::parse(stored), Json::parse(layout));
+  } catch (const Json::exception&) {  // not a layout of this program: the store itself says so
+  }
+  if (found.empty()) return;
+  throw UsageError(fmt::format(
+      "the swap store in {} is of another run: {}. Continue it with what it was made with, or give this run "
+      "another --swap-path.",
+      fmt::join(context.options.swap_directories, ", "), fmt::join(found, "; ")));
 }
 
 std::string encode_training_state(const TrainingState& state, std::uint64_t steps_applied) {

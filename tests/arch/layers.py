@@ -9,7 +9,7 @@ import re
 
 # Public header -> module that owns it. `seam` headers are interfaces: they belong to no implementation.
 HEADER_OWNERS = {
-    "base": "block_device bytes cgroup cpu_pool dtype elapsed errors first_failure locality log machine_files mounts owned topology units",
+    "base": "block_device bytes cgroup cpu_pool dtype elapsed errors first_failure folders locality log machine_files mounts owned shell_words topology units",
     "memory": "lease memory",
     "aio": "io_engine io_probe",
     "cpu_adam": "adam",

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import shutil
 import signal
 import unittest
 
@@ -50,7 +52,7 @@ class Inspect(ProgramTest):
     def test_running_job_is_inspected_and_not_disturbed(self):
         flags = ["train", *TINY, *ON_NVME, "--schedule", "constant", "--steps", 12]
         self.succeeds(*flags, "--quiet", "--metrics", "alone.jsonl")
-        job = self.start(*flags, "--metrics", "watched.jsonl")
+        job = self.start(*flags, "--metrics", "watched.jsonl", "--overwrite-swap")
         self.wait_for_step(job, "watched.jsonl", 1)
         looks = 0
         while job.poll() is None:
@@ -95,10 +97,52 @@ class Inspect(ProgramTest):
         (self.folder / "swap").chmod(0o700)
         self.refused("inspect", "swap", says=["Permission denied", "the user who runs the job"], prefix=AS_NOBODY)
 
+    def interrupted(self, *arguments, attempts=50):
+        """The result of a run that Ctrl-C stopped while it read; it is asked for as soon as the program takes it."""
+        for _ in range(attempts):
+            process = self.start(*arguments)
+            status = pathlib.Path(f"/proc/{process.pid}/status")
+            while process.poll() is None:
+                caught = next((line for line in status.read_text().splitlines() if line.startswith("SigCgt:")), "0:0")
+                if int(caught.split(":")[1], 16) >> (signal.SIGINT - 1) & 1:
+                    process.send_signal(signal.SIGINT)
+                    break
+            stdout, stderr = process.communicate(timeout=60)
+            if process.returncode != 0:
+                self.assertEqual(process.returncode, 130, stderr)
+                return stdout, stderr
+        self.skipTest("this machine reads the store before a signal arrives")
+
+    def test_interrupt_says_what_was_checked_and_leaves_a_store_that_the_next_repair_makes_whole(self):
+        paths = [f"swap/{name}" for name in ("a", "b", "c")]
+        for path in paths:
+            (self.folder / path).mkdir()
+        self.succeeds("train", *TINY, "--offload-optimizer", "nvme", "--swap-parity", 1, "--quiet", "--steps", 2,
+                      *(f"--swap-path={path}" for path in paths))
+        state_hash = json.loads(self.succeeds("inspect", *paths, "--hash", "--json").stdout)["state_hash"]
+        stdout, stderr = self.interrupted("inspect", *paths, "--verify", "--hash", "--json")
+        report = json.loads(stdout)
+        self.assertTrue(report["stopped"])
+        self.assertIsNone(report["state_hash"])
+        self.assertEqual(report["problems"], [])
+        self.assertIn("headrace: stopped after", stderr)
+        shutil.rmtree(self.folder / "swap" / "b")
+        (self.folder / "swap" / "b").mkdir()
+        stdout, stderr = self.interrupted("inspect", *paths, "--repair", "--json")
+        self.assertEqual(json.loads(stdout), {"repaired": [], "stopped": True})
+        self.assertRegex(stderr, "stopped after .* read, .* written.* can be started again")
+        rank, = json.loads(self.run_program("inspect", *paths, "--json").stdout)["ranks"]
+        self.assertEqual(rank["owner"]["state"], "none")
+        whole = json.loads(self.succeeds("inspect", *paths, "--repair", "--json").stdout)
+        self.assertFalse(whole["stopped"])
+        self.assertEqual([path["rejoined"] for path in whole["repaired"][0]["paths"]], [False, True, False])
+        again = json.loads(self.succeeds("inspect", *paths, "--verify", "--hash", "--json").stdout)
+        self.assertEqual(again["state_hash"], state_hash)
+
     def test_hash_of_what_keeps_no_state_fails(self):
         self.succeeds(*RUN, "--steps", 1)
         self.assertRegex(self.report("--hash")["state_hash"], r"^[0-9a-f]{16}$")
-        self.succeeds(*RUN, "--steps", 1, "--durability", "none")
+        self.succeeds(*RUN, "--steps", 1, "--durability", "none", "--overwrite-swap")
         self.report()
         report = self.report("--hash", status=1)
         self.assertIsNone(report["state_hash"])

@@ -70,7 +70,7 @@ class Continuation(ProgramTest):
     def test_a_stop_before_the_earlier_run_is_replaced_leaves_it_whole(self):
         self.succeeds(*self.flags("--steps", 1, "--quiet"))
         before = self.stored_hash()
-        started = self.start(*self.flags("--steps", 300))
+        started = self.start(*self.flags("--steps", 300, "--overwrite-swap"))
         while not self.catches_interrupts(started):
             self.assertIsNone(started.poll())
         started.send_signal(signal.SIGINT)
@@ -84,22 +84,47 @@ class Continuation(ProgramTest):
         status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
         return int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> (signal.SIGINT - 1) & 1
 
-    def test_the_run_that_is_replaced_is_named_with_what_would_keep_it(self):
+    def test_a_run_is_replaced_only_when_asked_for_and_what_would_be_lost_is_said(self):
         self.succeeds(*self.flags("--steps", 2, "--quiet"))
-        result = self.succeeds(*self.flags("--steps", 1, "--quiet"))
-        self.assertIn("holds step 2 of an earlier run", result.stderr)
-        self.assertIn("--resume swap", result.stderr)
+        lost = ["holds step 2 of an earlier run", "seconds ago", "MiB on the disk"]
+        self.refused_and_unchanged(*self.flags("--steps", 1, "--quiet"),
+                                   says=[*lost, "--resume swap", "--overwrite-swap", "another --swap-path"])
+        self.refused_and_unchanged(*self.flags("--steps", 3, "--resume", "swap", "--overwrite-swap"),
+                                   says=["--resume swap", "--overwrite-swap", "Give one"])
+        result = self.succeeds(*self.flags("--steps", 1, "--overwrite-swap"))
+        for words in [*lost, "this run replaces it"]:
+            self.assertIn(words, result.stderr)
 
-    def test_an_unreadable_store_is_not_replaced_without_a_warning(self):
+    def test_what_holds_no_step_is_replaced_without_being_asked_for(self):
+        self.succeeds(*self.flags("--steps", 1, "--quiet", "--durability", "none"))
+        started = self.start(*self.flags("--steps", 2, "--quiet", "--accumulation", 200))  # seconds a step
+        while not (self.folder / "swap" / "rank-00000" / "journal.bin").exists():
+            self.assertIsNone(started.poll())
+        started.kill()
+        started.wait()
+        self.succeeds(*self.flags("--steps", 1, "--quiet"))
+
+    def test_a_store_of_other_paths_or_that_cannot_be_read_is_replaced_only_when_asked_for(self):
         (self.folder / "other").mkdir()
         self.succeeds(*self.flags("--steps", 1, "--quiet", "--swap-path", "other"))
-        result = self.succeeds(*self.flags("--steps", 1, "--quiet"))
-        self.assertIn("held step 1 of an earlier run of other swap paths", result.stderr)
-        self.assertRegex(result.stderr, "give all its swap paths, .*other/rank-00000 too")
+        alone = self.flags("--steps", 1, "--quiet")
+        self.refused(*alone, says=["step 1 of an earlier run", "--resume swap --swap-path ", "/other to continue"])
+        self.succeeds(*alone, "--overwrite-swap")
         self.write("swap/rank-00000/store.json", "damaged")
-        result = self.succeeds(*self.flags("--steps", 1, "--quiet"))
-        self.assertIn("could not be read", result.stderr)
-        self.assertIn("is damaged", result.stderr)
+        self.refused(*alone, says=["cannot be read", "is damaged", "--overwrite-swap"])
+        self.succeeds(*alone, "--overwrite-swap")
+
+    def test_another_layout_is_said_in_words(self):
+        self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        resume = self.flags("--steps", 2, "--resume", "swap", "--quiet")
+        self.refused_and_unchanged(*resume, "--dtype", "fp32", says=["--dtype is bf16 in the store, fp32 here"])
+        self.refused_and_unchanged(*resume, "--stage", 1, says=["--stage is 0 in the store, 1 here"])
+        nano = ["gpt2-nano" if flag == "gpt2-mini" else flag for flag in resume]
+        self.refused_and_unchanged(*nano, says=["the model has ", " parameters in the store, "])
+        if MPIRUN is not None:
+            two = self.run_program(*self.flags("--steps", 1, "--quiet", "--overwrite-swap", "--stage", 1), prefix=ranks(2))
+            self.assertEqual(two.returncode, 0, two.stderr)
+            self.refused(*resume, "--stage", 1, says=["the number of ranks is 2 in the store, 1 here"])
 
     def test_a_run_that_is_already_there_says_so(self):
         self.succeeds(*self.flags("--steps", 3, "--quiet"))
@@ -111,7 +136,9 @@ class Continuation(ProgramTest):
     def test_a_run_of_fewer_ranks_leaves_nothing_of_the_earlier_ones(self):
         self.succeeds(*self.flags("--steps", 1, "--quiet"), prefix=ranks(3))
         self.assertEqual(len(list((self.folder / "swap").iterdir())), 3)
-        self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        shutil.rmtree(self.folder / "swap" / "rank-00000")
+        self.refused(*self.flags("--steps", 1, "--quiet"), says=["rank-00001 holds step 1"])
+        self.succeeds(*self.flags("--steps", 1, "--quiet", "--overwrite-swap"))
         self.assertEqual([path.name for path in (self.folder / "swap").iterdir()], ["rank-00000"])
 
     @unittest.skipIf(MPIRUN is None, "mpirun is not installed")

@@ -26,7 +26,8 @@ class SwapPath(ProgramTest):
         nano = ["train", "--model", "gpt2-nano", "--sequence-length", 16, "--batch-size", 1, "--data", "data.txt", *ON_NVME]
         with mounted(["-t", "tmpfs", "-o", "size=5m", "tmpfs"], self.folder / "swap"):
             self.succeeds(*nano, "--stage", 1, "--steps", 1, "--quiet", prefix=ranks(2))
-            self.refused(*nano, "--stage", 0, "--steps", 1, "--quiet", status=3, says=["2 ranks need"], prefix=ranks(2))
+            self.refused(*nano, "--stage", 0, "--steps", 1, "--quiet", "--overwrite-swap", status=3, says=["2 ranks need"],
+                         prefix=ranks(2))
             self.succeeds(*nano, "--stage", 1, "--steps", 2, "--quiet", "--resume", "swap", prefix=ranks(2))
 
     def test_advice_for_a_full_disk_fits_that_disk(self):

@@ -1,12 +1,14 @@
 """`headrace tune`: what it prints and writes, its limits, and what is left behind."""
 
 import json
+import re
 import signal
 import time
 import unittest
 
 from program import TINY, ProgramTest, mounted
 
+IS_ROW = re.compile(r" +\d+[KM]iB +\d+ +\d+ +\d+[KM]iB (io_uring|threads) ")
 TUNE = ["tune", "--swap-path", "swap"]
 
 
@@ -17,7 +19,7 @@ class Tune(ProgramTest):
     def wait_for_trial(self, process):
         """Reads the program's lines until one of a trial has come."""
         for line in process.stdout:
-            if line.startswith("coarse"):
+            if IS_ROW.match(line):
                 return
         self.fail(f"no trial: {process.communicate()}")
 
@@ -29,8 +31,9 @@ class Tune(ProgramTest):
         self.assertEqual(self.left(), [])
         report = json.loads((self.folder / "report.json").read_text())
         self.assertEqual(report["benchmark"], "tune")
-        trials = [line for line in result.stdout.splitlines() if line.startswith(("coarse", "again", "fine", "confirm"))]
-        self.assertEqual(len(trials), len(report["trials"]))
+        rows = [line for line in result.stdout.splitlines() if IS_ROW.match(line)]
+        self.assertEqual(len(rows), len({json.dumps(trial["point"]) for trial in report["trials"]}))
+        self.assertRegex(result.stdout, r"(?m)^\d+ s left: ")
         self.assertIn(report["best"], [trial["point"] for trial in report["trials"] if "failure" not in trial])
         for trial in report["trials"]:
             self.assertLessEqual(trial["point"]["swap_block"] * trial["point"]["swap_buffers"], 16 << 20)
@@ -42,6 +45,19 @@ class Tune(ProgramTest):
         for key, value in report["best"].items():
             self.assertEqual(native[key], value)
         self.succeeds("train", *TINY, "--config", "swap.json", "--steps", 2, "--quiet")
+
+    def test_end_says_how_much_faster_than_the_defaults_the_best_is(self):
+        result = self.succeeds(*TUNE, "--seconds", 5, "--parameters", "1e6", "--json", "report.json")
+        report = json.loads((self.folder / "report.json").read_text())
+        defaults = report["trials"][0]["point"]
+        self.assertEqual((defaults["swap_block"], defaults["swap_buffers"]), (3 << 20, 8))
+        if report["best"] == defaults:
+            self.assertIn("these are the defaults", result.stdout)
+            self.assertIsNone(report["over_defaults"])
+        else:
+            self.assertIn(f"{report['over_defaults']['ratio']:.2f} x the defaults", result.stdout)
+        limited = self.succeeds(*TUNE, "--seconds", 2, "--host-memory", "16MiB").stdout
+        self.assertRegex(limited, "not compared with the defaults .*--host-memory is 16")
 
     def test_interrupt_prints_the_best_so_far_and_leaves_nothing(self):
         process = self.start(*TUNE, "--seconds", 20, "--to", "swap.json")
@@ -57,7 +73,7 @@ class Tune(ProgramTest):
     def test_files_of_a_killed_search_are_removed_by_the_next(self):
         process = self.start(*TUNE, "--seconds", 20)
         self.wait_for_trial(process)
-        self.refused(*TUNE, says=["another process", "swap"])
+        self.refused(*TUNE, says=["another `headrace tune`", "--swap-path swap"])
         process.kill()
         process.wait()
         self.assertNotEqual(self.left(), [])
@@ -76,6 +92,12 @@ class Tune(ProgramTest):
         self.refused("tune", says=["--swap-path"])
         self.refused("tune", "--swap-path", "nowhere", says=["nowhere", "does not exist"])
         self.refused("tune", "--swap-path", "data.txt", says=["not a folder"])
+        self.refused("tune", "--swap-path", "", says=["--swap-path", "empty"])
+        self.refused(*TUNE, "--swap-path", "./swap", says=["same folder"])
+        (self.folder / "link").symlink_to("gone")
+        self.refused("tune", "--swap-path", "link", says=["dangling link", "points to"])
+        for name in ("no/such/folder.json", "swap", "data.txt/x"):
+            self.refused(*TUNE, "--to", name, says=[f"--to {name} cannot be written", "Give a file"])
         for flags, word in (
                 (["--seconds", 0], "--seconds"), (["--seconds", "nan"], "--seconds"), (["--seconds", "soon"], "--seconds"),
                 (["--host-memory", "1KiB"], "--host-memory"), (["--parameters", 0], "--parameters"),

@@ -94,7 +94,18 @@ class LostPaths(job_test.JobTest):
         self.assert_status(0, self.train(name="first", **self.on(paths, steps=3)))
         second = self.train(name="second", **self.on(paths[:1], steps=3))
         self.assert_status(0, second)
-        self.assert_says(second, "held step 3 of an earlier run", str(paths[1]), "is left behind")
+        self.assert_says(second, "hold step 3 of an earlier run", str(paths[1]), "this run replaces it", "behind")
+
+    def test_a_resume_with_other_paths_names_them_and_the_flags_that_continue(self):
+        paths = self.paths(4)
+        self.assert_status(0, self.train(name="first", **self.on(paths[:3], steps=1)))
+        fewer = self.train(name="fewer", **self.on(paths[:2], steps=2, resume="swap"))
+        self.assert_status(2, fewer)
+        flags = " ".join(f"--swap-path {path}" for path in paths[:3])
+        self.assert_says(fewer, "3 swap paths, and 2 are given", f"{paths[2]} is missing", f"{flags} --resume swap")
+        more = self.train(name="more", **self.on(paths, steps=2, resume="swap"))
+        self.assert_status(2, more)
+        self.assert_says(more, "4 are given", f"{paths[3]} is not of that run", f"{flags} --resume swap")
 
     def test_ranks_have_their_folders_in_every_path(self):
         paths = self.paths(3)

@@ -9,10 +9,20 @@ import kill_resume
 
 
 class Kill(job_test.JobTest):
-    def kills_leave_the_last_commit(self, ranks, moments, **more):
+    steps = {1: 16, 3: 7}  # of the run that nobody kills, by its ranks
+    references = {}
+
+    def expected(self, ranks):
+        if ranks not in self.references:
+            self.references[ranks] = kill_resume.reference(self.program, self.corpus, self.folder / "reference", ranks,
+                                                           self.steps[ranks])
+        return self.references[ranks]
+
+    def kills_leave_the_last_commit(self, ranks, moments, **store):
         seed = time.time_ns() % 2**32
         print(f"seed {seed}")
-        trials = kill_resume.KillResume(self.program, self.corpus, self.folder, ranks, seed, **more)
+        trials = kill_resume.KillResume(self.program, self.corpus, self.folder / "killed", ranks, seed,
+                                        self.expected(ranks), **store)
         for number in range(moments):
             text, good = trials.trial(number)
             print(text)
@@ -24,10 +34,16 @@ class Kill(job_test.JobTest):
         self.kills_leave_the_last_commit(ranks=1, moments=8)
 
     def test_with_parity_over_three_paths_leaves_the_last_commit(self):
-        self.kills_leave_the_last_commit(ranks=1, moments=4, steps=8, paths=3, parity=1)
+        self.kills_leave_the_last_commit(ranks=1, moments=4, paths=3, parity=1)
 
     def test_of_ranks_at_different_times_leaves_the_last_step_committed_on_all(self):
-        self.kills_leave_the_last_commit(ranks=3, moments=3, steps=7)
+        self.kills_leave_the_last_commit(ranks=3, moments=2)
+
+    def test_of_ranks_over_two_paths_leaves_the_last_step_committed_on_all(self):
+        self.kills_leave_the_last_commit(ranks=3, moments=2, paths=2)
+
+    def test_of_ranks_with_parity_over_three_paths_leaves_the_last_step_committed_on_all_and_without_any_one_path(self):
+        self.kills_leave_the_last_commit(ranks=3, moments=3, paths=3, parity=1)
 
 
 if __name__ == "__main__":

@@ -19,57 +19,64 @@ def takes(program, flag):
     return flag in subprocess.run([str(program), "train", "--help"], capture_output=True, text=True).stdout
 
 
+def inspect(program, paths, expected_status=0):
+    """(step, state hash) on disk; (None, None) where no step is, and the problems in place of the hash where there are others."""
+    status, report = headrace_job.inspect_json(program, paths, "--hash")
+    step = report.get("step")
+    if step is None:
+        return None, None
+    return step, report.get("state_hash") if status == expected_status else f"status {status}, {report['problems']}"
+
+
+def reference(program, corpus, folder, ranks, steps):
+    """The state hash after each step of a run that nobody kills, made by runs of one step each. It is the same over any paths."""
+    swap, hashes = folder / "swap", {}
+    swap.mkdir(parents=True)
+    for last in range(1, steps + 1):
+        options = {**OPTIONS, "data": corpus, "swap_path": swap, "steps": last, "resume": "swap" if last > 1 else None}
+        outcome = headrace_job.train(program, options, folder, ranks)
+        if outcome.status != 0:
+            raise AssertionError(f"the uninterrupted run failed: {outcome}")
+        step, state_hash = inspect(program, [swap])
+        if (step, state_hash) != (last, outcome.state_hash):
+            raise AssertionError(f"inspect finds step {step} {state_hash}, the run ended with {last} {outcome.state_hash}")
+        hashes[last] = state_hash
+    return hashes
+
+
 class KillResume:
-    def __init__(self, program, corpus, folder, ranks, seed, steps=16, paths=1, parity=0):
+    """Kills one run after the other over the same paths. `expected` is what reference() returns for as many ranks."""
+
+    def __init__(self, program, corpus, folder, ranks, seed, expected, paths=1, parity=0):
         self.program, self.folder, self.ranks = program, folder, ranks
         self.draw = random.Random(seed)
-        self.steps, self.paths = steps, paths
-        self.options = {**OPTIONS, "data": corpus}
+        self.expected, self.steps, self.parity = expected, max(expected), parity
+        self.paths = [folder / f"swap-{number}" for number in range(paths)]
+        self.options = {**OPTIONS, "data": corpus, "swap_path": self.paths, "steps": self.steps}
         if parity > 0:
             self.options["swap_parity"] = parity
-        self.expected = self.reference()
         self.reached = None  # the step that is on disk now; None: no store
 
-    def swap_paths(self, name):
-        paths = [self.folder / name / f"swap-{number}" for number in range(self.paths)]
-        for path in paths:
-            path.mkdir(parents=True, exist_ok=True)
-        return paths
+    def inspect_without_a_path(self):
+        """What parity makes of the others."""
+        path = self.draw.choice(self.paths)
+        away = path.with_name(path.name + "-away")
+        path.rename(away)
+        found = inspect(self.program, self.paths, expected_status=1)
+        away.rename(path)
+        return found
 
-    def options_of(self, name, steps, resume):
-        return {**self.options, "swap_path": self.swap_paths(name), "steps": steps, "resume": "swap" if resume else None}
-
-    def inspect(self, name):
-        """(step, state hash) on disk; (None, None) where no step is."""
-        status, report = headrace_job.inspect_json(self.program, self.swap_paths(name), "--hash")
-        step = report.get("step")
-        if step is None:
-            return None, None
-        return step, report.get("state_hash") if status == 0 else f"{report['problems']}"
-
-    def reference(self):
-        """The state hash after each step of a run that nobody kills, made by runs of one step each."""
-        hashes = {}
-        for steps in range(1, self.steps + 1):
-            outcome = headrace_job.train(self.program, self.options_of("reference", steps, steps > 1),
-                                         self.folder / "reference", self.ranks)
-            if outcome.status != 0:
-                raise AssertionError(f"the uninterrupted run failed: {outcome}")
-            step, state_hash = self.inspect("reference")
-            if (step, state_hash) != (steps, outcome.state_hash):
-                raise AssertionError(f"inspect finds step {step} {state_hash}, the run ended with {steps} {outcome.state_hash}")
-            hashes[steps] = state_hash
-        return hashes
-
-    def start(self, name):
+    def start(self):
         """A run that goes on from what is on disk, or a new one where that is nothing or nearly the end."""
         if self.reached is not None and self.reached >= self.steps - 2:
-            for path in self.swap_paths(name):
+            for path in self.paths:
                 shutil.rmtree(path)
             self.reached = None
-        (self.folder / name / "metrics.jsonl").unlink(missing_ok=True)
-        options = self.options_of(name, self.steps, self.reached is not None)
-        return headrace_job.Job(self.program, options, self.folder / name, self.ranks)
+        for path in self.paths:
+            path.mkdir(parents=True, exist_ok=True)
+        (self.folder / "metrics.jsonl").unlink(missing_ok=True)
+        options = {**self.options, "resume": None if self.reached is None else "swap"}
+        return headrace_job.Job(self.program, options, self.folder, self.ranks)
 
     def wait_for_the_moment(self, job):
         """A moment of the start (a store is made or opened, ranks agree on a step), or one in a random step."""
@@ -83,11 +90,11 @@ class KillResume:
         time.sleep(self.draw.random() * 0.02)
         return f"{steps} steps on"
 
-    def kill(self, job):
-        """Kills ranks at different times, with one of them delayed or not. Says how."""
+    def kill(self, job, delayed):
+        """Kills ranks at different times, while one of them is delayed or not. Says how."""
         pids = job.rank_pids()
         self.draw.shuffle(pids)
-        stopped = pids[-1:] if self.draw.random() < 0.5 else []
+        stopped = pids[-1:] if delayed else []
         victims = pids[:self.draw.randrange(1, max(2, len(pids)))]
         for pid in stopped:
             send(pid, signal.SIGSTOP)
@@ -100,34 +107,40 @@ class KillResume:
         return f"{len(victims)} of {self.ranks} killed" + (", one delayed" if stopped and self.ranks > 1 else "")
 
     def trial(self, number):
-        """One moment. Returns (text, whether the state on disk is right)."""
-        name = "killed"
-        (self.folder / name).mkdir(exist_ok=True)
+        """One moment; in every second one a rank is delayed. Returns (text, whether the state on disk is right)."""
+        job = self.start()
         before = self.reached
-        job = self.start(name)
-        before = before if self.reached is not None else None
         when = self.wait_for_the_moment(job)
-        how = self.kill(job)
+        how = self.kill(job, delayed=number % 2 == 1)
         try:
             outcome = job.wait(60)
         except subprocess.TimeoutExpired:  # of a rank that dies while MPI starts, mpirun does not always hear
             how += ", mpirun did not notice"
             outcome = job.outcome(-signal.SIGKILL)
         acknowledged = max((event["step"] for event in outcome.steps), default=before)
-        step, state_hash = self.inspect(name)
-        self.reached = step
-        text = f"{when}, {how}: committed {acknowledged}, found {step} {state_hash}"
+        found = inspect(self.program, self.paths)
+        self.reached = found[0]
+        text = f"{when}, {how}: committed {acknowledged}, found {found[0]} {found[1]}"
         if outcome.status not in (0, -signal.SIGKILL, 128 + signal.SIGKILL):
             return f"{text}; it did not end by the kill: {outcome}", False
+        good = self.is_right(found, acknowledged)
+        if self.parity > 0:
+            found = self.inspect_without_a_path()
+            text += f", without a path {found[0]} {found[1]}"
+            good = good and self.is_right(found, acknowledged)
+        return text, good
+
+    def is_right(self, found, acknowledged):
+        step, state_hash = found
         if step is None or step == 0:
-            return text, not acknowledged
-        return text, step >= (acknowledged or 0) and state_hash == self.expected[step]
+            return not acknowledged
+        return step >= (acknowledged or 0) and state_hash == self.expected[step]
 
     def finish(self):
         """The killed run goes on to its end; returns (text, whether that is the unkilled run's end)."""
         if self.reached is None:
             return "nothing was committed at last", True
-        outcome = headrace_job.train(self.program, self.options_of("killed", self.steps, True), self.folder / "killed", self.ranks)
+        outcome = headrace_job.train(self.program, {**self.options, "resume": "swap"}, self.folder, self.ranks)
         same = outcome.status == 0 and outcome.state_hash == self.expected[self.steps]
         return f"resumed from step {self.reached} to the end", same
 

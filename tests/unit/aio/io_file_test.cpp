@@ -119,6 +119,19 @@ TEST_F(IoFileTest, a_refused_o_direct_falls_back_to_buffered_with_one_warning) {
       "is on .*, which refuses direct I/O");
 }
 
+TEST_F(IoFileTest, a_refused_o_direct_is_told_once_for_all_files_of_a_file_system) {
+  expect_in_child(
+      [this] {
+        refuse_system_call(SYS_openat, EINVAL, O_DIRECT);
+        CapturedStandardError captured;
+        for (const char* other : {"", ".other", ".third"})
+          EXPECT_FALSE(IoFile::open(path() + other, IoFile::Mode::create).direct());
+        const std::string message = captured.text();
+        EXPECT_EQ(message.find("warning"), message.rfind("warning"));
+      },
+      "which refuses direct I/O: files there");
+}
+
 TEST_F(IoFileTest, a_direct_file_whose_first_read_is_refused_falls_back_to_buffered) {
   expect_in_child(
       [this] {

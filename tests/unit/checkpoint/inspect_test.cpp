@@ -422,8 +422,8 @@ TEST_F(InspectTest, damage_is_one_line_a_path_that_says_parity_covers_it_and_the
   ASSERT_GT(flipped, 2u);
   report = inspect_swap_path({folder_.path("a")}, {.verify = true, .hash = true}, *engine_);
   const std::string line = fmt::format(
-      "{0}/b: 2 of {1} pieces damaged; whole by parity: headrace inspect "
-      "{0}/a {0}/b {0}/c --repair",
+      "{0}/b: 2 of {1} pieces damaged; whole by parity: headrace inspect --repair "
+      "{0}/a {0}/b {0}/c",
       folder_.path(), blocks.size());
   EXPECT_THAT(report.problems, ::testing::ElementsAre(line));
   report = inspect_swap_path({folder_.path("a")}, {.verify = true, .blocks = true}, *engine_);

@@ -185,6 +185,8 @@ TEST(SwapPath, that_cannot_be_written_to_is_unusable_with_the_reason_and_the_rem
     return line(findings_of(facts, false), "folder");
   };
   EXPECT_THAT(folder({.path = "/mnt/a", .code = ENOENT}).advice, HasSubstr("mkdir -p /mnt/a"));
+  EXPECT_THAT(folder({.path = "/mnt/a", .code = ENOENT, .is_dangling_link = true}).advice,
+              HasSubstr("readlink /mnt/a"));
   EXPECT_EQ(folder({.path = "/mnt/a", .canonical = "/mnt/a"}).value, "not a folder");
   for (const auto& [code, says] :
        {std::pair{EACCES, "chown"}, std::pair{EROFS, "read-only"}, std::pair{EDQUOT, "quota"}}) {

@@ -192,7 +192,7 @@ TEST_P(SwapCreateTest, a_store_without_a_commit_is_not_resumed) {
   EXPECT_THAT(message_of<UsageError>([&] { open(); }), HasSubstr("no committed step"));
 }
 
-TEST_P(SwapCreateTest, another_layout_is_refused_with_what_differs_and_both_identities) {
+TEST_P(SwapCreateTest, another_layout_is_refused_with_what_differs) {
   commit_step(*create({4096}), 1);
   SwapStoreOptions other = options();
   other.layout = R"({"world_size":4})";
@@ -204,9 +204,6 @@ TEST_P(SwapCreateTest, another_layout_is_refused_with_what_differs_and_both_iden
   nested.layout = R"({"blocks":[4,3,2,1],"units":[7,5,6],"world_size":2})";
   EXPECT_THAT(swap::layout_difference(nested.layout, other.layout),
               HasSubstr("world_size is 2 in the store"));
-  other.layout = R"({"world_size":4})";
-  for (const std::string& layout : {options().layout, other.layout})
-    EXPECT_THAT(message, HasSubstr(fmt::format("{:08x}", crc32c(std::as_bytes(std::span(layout))))));
   other.layout = "no json";
   EXPECT_THAT(message_of<UsageError>([&] { SwapStore::open(other, engine()); }), HasSubstr("(7 bytes)"));
   EXPECT_TRUE(holds_step(*open(), 1));

@@ -32,8 +32,11 @@ class LossyDisk {
   explicit LossyDisk(std::string root);  // what is in the folder `root` now is durable
   void apply(const FileEvent& event);
   void apply_failed(const FileEvent& event);  // the call was refused
+  void leave_out(const FileEvent& flush);     // the call was not made
 
   std::size_t unflushed() const { return open_changes().size(); }
+  // Of each unflushed change whether a flush that was left out would have covered it.
+  std::vector<bool> left_out() const;
   // fates[i] is that of the i-th unflushed change.
   Image image(const std::vector<Fate>& fates, std::mt19937& random, Names names) const;
   Image current() const;  // as running programs see it: nothing is lost
@@ -46,6 +49,7 @@ class LossyDisk {
     std::string data{};
     std::string name{}, target{};
     std::size_t node = 0;
+    bool left_out = false;  // by a flush
   };
   struct Node {  // a file or a folder
     bool is_folder = false;

@@ -122,6 +122,17 @@ void LossyDisk::apply_failed(const FileEvent& event) {
     if (change.state == Change::State::unflushed) change.state = Change::State::unknown_for_ever;
 }
 
+void LossyDisk::leave_out(const FileEvent& flush) {
+  for (Change& change : nodes_[find(flush.path)].changes)
+    change.left_out = change.left_out || change.state == Change::State::unflushed;
+}
+
+std::vector<bool> LossyDisk::left_out() const {
+  std::vector<bool> left_out;
+  for (const Change* change : open_changes()) left_out.push_back(change->left_out);
+  return left_out;
+}
+
 // Changes up to the first that stays unknown become part of what is durable.
 void LossyDisk::flush(Node& node) {
   for (Change& change : node.changes)
@@ -299,6 +310,16 @@ TEST_F(LossyDiskTest, what_a_failed_flush_lost_no_later_flush_brings_back) {
   disk_.apply(event(FileCall::write, "a", 1, "2"));
   disk_.apply(event(FileCall::sync, "a"));
   EXPECT_EQ(images(), (Images{{{"a", "12"}}, {{"a", std::string("\0002", 2)}}}));
+}
+
+TEST_F(LossyDiskTest, what_a_flush_would_have_covered_is_left_out_until_the_next_one) {
+  disk_.apply(event(FileCall::create, "a"));
+  disk_.apply(event(FileCall::write, "a", 0, "1"));
+  disk_.leave_out(event(FileCall::sync, "a"));
+  disk_.apply(event(FileCall::write, "a", 1, "2"));
+  EXPECT_EQ(disk_.left_out(), (std::vector<bool>{false, true, false}));
+  disk_.apply(event(FileCall::sync, "a"));
+  EXPECT_EQ(disk_.left_out(), (std::vector<bool>{false}));
 }
 
 TEST_F(LossyDiskTest, what_was_there_at_the_start_is_durable) {

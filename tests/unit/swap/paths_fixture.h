@@ -13,6 +13,8 @@
 
 namespace headrace::testing {
 
+inline const std::vector<Bytes> many_odd_sizes = {4096, 1, 0, 12289, 511, 8192, 100'000, 4097, 65'536, 33};
+
 class SwapPathsTest : public ::testing::Test {
  protected:
   std::string path(std::uint32_t p) const { return folder_.path(fmt::format("p{}", p)); }

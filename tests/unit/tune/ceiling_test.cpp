@@ -71,7 +71,7 @@ TEST(Ceiling, has_as_many_rounds_as_there_is_time_for) {
         pipeline, nullptr, small_point,
         {.compute_seconds = 1e-4, .over = [&] { return rounds++ >= wanted; }, .stop = [] { return false; }});
     EXPECT_EQ(ceiling.rounds, wanted);
-    EXPECT_GT(ceiling.step_over_closed_form, 0);
+    EXPECT_GT(ceiling.share, 0);
     EXPECT_EQ(ceiling.alone_seconds, 0);
   }
 }
@@ -91,6 +91,7 @@ TEST(Ceiling, with_a_file_has_the_rates_of_plain_transfers) {
   const double moved =
       384.0 * 1024 * 10 * (1 / ceiling.read_bytes_per_second + 1 / ceiling.write_bytes_per_second);
   EXPECT_GE(ceiling.alone_seconds, moved);
+  EXPECT_DOUBLE_EQ(ceiling.over_alone(), ceiling.alone_seconds / ceiling.step_seconds);
   EXPECT_EQ(measure_ceiling(pipeline, &file, small_point, {.over = {}, .stop = [] { return true; }}).rounds,
             0);
 }

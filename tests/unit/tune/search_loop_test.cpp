@@ -23,6 +23,7 @@ struct FakeTime {
   double now = 0;
   std::vector<double> starts;
   std::vector<TuneTrial> told;
+  std::size_t began = 0;
   bool stop = false;
 
   SearchLoop loop(std::function<double(const GridPoint&)> duration,
@@ -38,6 +39,7 @@ struct FakeTime {
                   return trial;
                 },
             .stop_requested = [this] { return stop; },
+            .trial_began = [this](const TuneSearch::Trial&) { ++began; },
             .trial_ended = [this](const TuneTrial& trial) { told.push_back(trial); }};
   }
 };
@@ -73,6 +75,15 @@ TEST(SearchLoop, a_trial_longer_than_all_the_time_is_the_last) {
   EXPECT_EQ(search.decision()->best, GridPoint{4});
 }
 
+TEST(SearchLoop, runs_one_trial_however_late_it_is) {
+  FakeTime time;
+  time.now = 50;
+  TuneSearch search(line(10), all_of_ten);
+  search_until(search, 48, time.loop([](const GridPoint&) { return 1.0; }));
+  EXPECT_EQ(time.starts.size(), 1u);
+  EXPECT_TRUE(search.decision());
+}
+
 TEST(SearchLoop, stops_after_the_trial_in_progress) {
   FakeTime time;
   TuneSearch search(line(10), all_of_ten);
@@ -91,6 +102,7 @@ TEST(SearchLoop, tells_of_every_trial_with_its_stage_and_goes_on_after_failures)
       search, 48,
       time.loop([](const GridPoint&) { return 0.5; }, [&] { return ++trials % 3 == 0 ? "no space" : ""; }));
   EXPECT_EQ(time.told.size(), time.starts.size());
+  EXPECT_EQ(time.began, time.starts.size());
   EXPECT_EQ(time.told.front().stage, "coarse");
   EXPECT_TRUE(
       std::any_of(time.told.begin(), time.told.end(), [](const TuneTrial& t) { return !t.failure.empty(); }));
@@ -103,9 +115,20 @@ TEST(TuneSpace, starts_with_the_defaults_of_a_run) {
   const TuneSpace space = make_tune_space(Bytes{1} << 30, 64 << 20, true, one_path, 0);
   SwapPoint usual;
   usual.io = IoKind::io_uring;
+  EXPECT_EQ(space.usual(), usual);
   EXPECT_EQ(space.point(space.start().front()), usual);
   for (const GridPoint& at : space.start())
     for (std::size_t d = 0; d < at.size(); ++d) EXPECT_LT(at[d], space.grid().sizes[d]);
+}
+
+// What the end is compared with, on a disk where no trial is large enough for it too.
+TEST(TuneSpace, allows_the_defaults_however_small_a_trial_is) {
+  for (const std::uint64_t parameters : {std::uint64_t{1} << 18, std::uint64_t{1} << 26}) {
+    const TuneSpace space = make_tune_space(Bytes{1} << 30, parameters, true, one_path, 0);
+    EXPECT_TRUE(space.allowed(space.usual())) << parameters;
+  }
+  const TuneSpace limited = make_tune_space(Bytes{16} << 20, 64 << 20, true, one_path, 0);
+  EXPECT_FALSE(limited.allowed(limited.usual()));
 }
 
 // With the last byte that the rule counts a point runs, and with one less the engine refuses it: blocks,
@@ -175,14 +198,30 @@ TEST(WrittenBytes, of_a_step_are_the_states_and_the_parity) {
   EXPECT_EQ(written_bytes_a_step(1000, 4, 2), 24000u);
 }
 
+double step_seconds(const DriveRates& rates, double seconds) {
+  const auto parameters = static_cast<double>(trial_parameters(rates, seconds, Bytes{1} << 42, 0));
+  return parameters * 12 * (1 / rates.read_bytes_per_second + 1 / rates.write_bytes_per_second);
+}
+
 TEST(TrialParameters, fit_the_rate_the_disk_and_the_run) {
-  const std::uint64_t usual = trial_parameters(2e9, 3e9, 0.25, Bytes{1} << 40, 0);
-  EXPECT_NEAR(static_cast<double>(usual) * 12 * (1 / 2e9 + 1 / 3e9), 0.25, 0.01);
-  EXPECT_LT(trial_parameters(2e8, 3e8, 0.25, Bytes{1} << 40, 0), usual / 9);
+  constexpr DriveRates usual_drive = {2e9, 3e9};
+  const std::uint64_t usual = trial_parameters(usual_drive, 60, Bytes{1} << 40, 0);
   const Bytes little = Bytes{512} << 20;
-  EXPECT_LE(trial_parameters(2e9, 3e9, 0.25, little, 0) * 12 * 2 * stores_kept, little / 2);
-  EXPECT_EQ(trial_parameters(2e9, 3e9, 0.25, 1 << 20, 0), 0u);
-  EXPECT_EQ(trial_parameters(2e9, 3e9, 0.25, Bytes{1} << 40, 12345), 12345u);
+  EXPECT_LT(trial_parameters(usual_drive, 60, little, 0), usual);
+  EXPECT_LE(trial_parameters(usual_drive, 60, little, 0) * 12 * 2 * stores_kept, little / 2);
+  EXPECT_EQ(trial_parameters(usual_drive, 60, 1 << 20, 0), 0u);
+  EXPECT_EQ(trial_parameters(usual_drive, 60, Bytes{1} << 40, 12345), 12345u);
+}
+
+// From a network folder to a row of drives: a step is a small part of the time, so that many trials fit; the
+// buffers of the defaults are small beside it where that leaves time for a dozen.
+TEST(TrialParameters, leave_time_for_many_trials_on_any_drive) {
+  for (const double rate : {2e7, 1e8, 3e8, 1e9, 3e9, 1e10, 4e10})
+    for (const double seconds : {10.0, 60.0, 600.0})
+      EXPECT_LE(step_seconds({rate, rate}, seconds), std::max(seconds / 60, 7e6 / rate)) << rate;
+  EXPECT_NEAR(step_seconds({2e9, 3e9}, 60), 0.4, 0.01);
+  EXPECT_NEAR(step_seconds({1e8, 1e8}, 60), 1.0, 0.1);
+  EXPECT_GE(trial_parameters({2e8, 3e8}, 60, Bytes{1} << 40, 0) * 12, 4u * 8 * (3 << 20));
 }
 
 }  // namespace

@@ -87,10 +87,12 @@ TEST(TuneJson, has_the_shape_of_a_benchmark_and_the_life_of_the_drive) {
                                .blocks = 100,
                                .step_seconds = 0.5,
                                .closed_form_seconds = 0.48,
+                               .share = 0.96,
                                .read_bytes_per_second = 2e9,
                                .write_bytes_per_second = 3e9,
                                .alone_seconds = 0.4};
   report.trials.push_back({.point = *report.best, .stage = "coarse", .failure = "no space"});
+  report.over_defaults = TuneComparison{.with = {}, .pairs = 5, .ratio = 1.25, .deviation = 0.01};
   const auto json = nlohmann::json::parse(tune_json(report, some_options(), 600e12));
   EXPECT_EQ(json.at("benchmark"), "tune");
   EXPECT_TRUE(json.at("machine").is_object());
@@ -99,6 +101,11 @@ TEST(TuneJson, has_the_shape_of_a_benchmark_and_the_life_of_the_drive) {
       EXPECT_TRUE(result.contains(key));
   EXPECT_NEAR(json.at("results")[0].at("ratio").get<double>(), 0.96, 1e-9);
   EXPECT_EQ(json.at("trials")[0].at("failure"), "no space");
+  EXPECT_EQ(json.at("ceiling").at("share_of_closed_form"), 0.96);
+  EXPECT_NEAR(json.at("ceiling").at("over_alone").get<double>(), 0.8, 1e-9);
+  EXPECT_EQ(json.at("over_defaults").at("ratio"), 1.25);
+  EXPECT_EQ(json.at("over_defaults").at("with").at("swap_buffers"), SwapPoint{}.buffers);
+  EXPECT_TRUE(json.at("over_runner_up").is_null());
   EXPECT_EQ(json.at("predicted").at("scope"), predicted_scope);
   // 12 GB in 10 s are 103.68 TB a day.
   EXPECT_NEAR(json.at("predicted").at("written_bytes_a_day").get<double>(), 103.68e12, 1e6);

@@ -153,18 +153,66 @@ TEST(TuneSearch, without_an_allowed_point_tries_nothing) {
   EXPECT_FALSE(result.decision);
 }
 
-// The winner is measured beside the runner-up, in turns.
-TEST(TuneSearch, confirms_the_best_in_turns_with_the_runner_up) {
+// The winner is measured beside the runner-up and the usual point, in turns.
+TEST(TuneSearch, confirms_the_best_in_turns_with_the_runner_up_and_the_usual_point) {
   const SearchRun result = search_on({.noise = 0.02}, usual_grid(), usual_start, 60);
-  ASSERT_TRUE(result.decision && result.decision->runner_up);
-  EXPECT_GE(result.decision->pairs, 3);
-  int balance = 0;
+  ASSERT_TRUE(result.decision && result.decision->runner_up && result.decision->usual);
+  const std::vector<GridPoint> turns = {result.decision->best, result.decision->runner_up->with,
+                                        usual_start.front()};
+  EXPECT_NE(turns[0], turns[2]);
+  EXPECT_NE(turns[1], turns[2]);
+  EXPECT_GE(result.decision->runner_up->pairs, 2);
+  EXPECT_GE(result.decision->usual->pairs, 2);
+  std::map<GridPoint, int> count;
   for (const TuneSearch::Trial& trial : result.trials) {
     if (trial.stage != TuneSearch::Stage::confirm) continue;
-    ASSERT_TRUE(trial.point == result.decision->best || trial.point == *result.decision->runner_up);
-    balance += trial.point == result.decision->best ? 1 : -1;
-    EXPECT_LE(std::abs(balance), 2);
+    ASSERT_TRUE(std::find(turns.begin(), turns.end(), trial.point) != turns.end());
+    ++count[trial.point];
   }
+  for (const GridPoint& point : turns) EXPECT_NEAR(count[point], count[turns[0]], 2);
+}
+
+// However the level drifts meanwhile, the ratio to the usual point is that of the two.
+TEST(TuneSearch, says_how_much_faster_than_the_usual_point_the_best_is) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed)
+    for (const int budget : {25, 60}) {
+      const FakePipeline pipeline{.noise = 0.01, .drift = 0.15, .seed = seed};
+      const SearchRun result = search_on(pipeline, usual_grid(), usual_start, budget);
+      ASSERT_TRUE(result.decision && result.decision->usual);
+      EXPECT_EQ(result.decision->usual->with, usual_start.front());
+      const double real = pipeline.true_rate(result.decision->best) / pipeline.true_rate(usual_start.front());
+      EXPECT_NEAR(result.decision->usual->ratio, real, 0.1 * real) << "seed " << seed;
+    }
+}
+
+TEST(TuneSearch, has_nothing_to_compare_where_the_usual_point_is_best_or_cannot_run) {
+  const SearchRun best = search_on({.optimum = usual_start.front()}, usual_grid(), usual_start, 60);
+  ASSERT_TRUE(best.decision);
+  EXPECT_EQ(best.decision->best, usual_start.front());
+  EXPECT_FALSE(best.decision->usual);
+  const SearchRun broken = search_on({.broken = {usual_start.front()}}, usual_grid(), usual_start, 60);
+  ASSERT_TRUE(broken.decision);
+  EXPECT_FALSE(broken.decision->usual);
+  Grid grid = usual_grid();
+  grid.allowed = [](const GridPoint& point) { return point != usual_start.front(); };
+  const SearchRun forbidden = search_on({}, grid, usual_start, 60);
+  ASSERT_TRUE(forbidden.decision);
+  EXPECT_FALSE(forbidden.decision->usual);
+  EXPECT_FALSE(was_run(forbidden, usual_start.front()));
+}
+
+// What a lucky sample has put in front of the usual point is found out in the turns.
+TEST(TuneSearch, goes_back_to_the_usual_point_where_nothing_is_faster) {
+  int kept = 0;
+  constexpr int seeds = 100;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    const FakePipeline pipeline{.optimum = {0, 0, 0}, .noise = 0.1, .seed = seed};
+    const std::vector<GridPoint> start = {{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
+    const SearchRun result = search_on(pipeline, usual_grid(), start, 60);
+    ASSERT_TRUE(result.decision);
+    if (result.decision->best == start.front()) ++kept;
+  }
+  EXPECT_GE(kept, seeds * 3 / 4);
 }
 
 // Two points of the same rate, 3% noise: the one that takes less memory.
@@ -182,6 +230,26 @@ TEST(TuneSearch, of_equal_points_takes_the_smaller) {
     if (decision->best == GridPoint{0, 0}) ++smaller;
   }
   EXPECT_GE(smaller, seeds * 9 / 10);
+}
+
+// A neighbour that was better the first time, when the time for neighbours ends, is the one to beat.
+TEST(TuneSearch, confirms_what_came_last_too) {
+  TuneSearch search(grid_of({3, 1}), {{1, 0}, {0, 0}});
+  const double rates[] = {90, 100, 150};
+  const auto run = [&](double spent) {
+    const auto trial = search.next(spent);
+    EXPECT_TRUE(trial);
+    if (!trial) return GridPoint{};
+    search.succeeded(trial->point, rates[trial->point[0]]);
+    return trial->point;
+  };
+  for (int coarse = 0; coarse < 3; ++coarse) run(0.1);
+  GridPoint at;
+  for (int trials = 0; trials < 20 && at != GridPoint{2, 0}; ++trials) at = run(0.7);
+  ASSERT_EQ(at, (GridPoint{2, 0}));
+  for (const double spent : {0.71, 0.9, 0.92, 0.94, 0.96, 0.98}) run(spent);
+  ASSERT_TRUE(search.decision());
+  EXPECT_EQ(search.decision()->best, (GridPoint{2, 0}));
 }
 
 TEST(TuneSearch, stops_when_the_time_is_over) {

@@ -1,0 +1,81 @@
+// Settings of the model, the data and the length of the run.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "headrace/errors.h"
+#include "src/train/setting_access.h"
+#include "src/train/setting_groups.h"
+
+namespace headrace::settings {
+namespace {
+
+constexpr const char* group = "Model and data";
+constexpr const char* batch = "Batch and length of the run";
+
+void set_dtype(Settings& settings, const ConfigValue& value) {
+  const std::size_t choice = value.choice({"fp32", "bf16", "fp16"});
+  if (choice == 2)
+    throw UsageError(fmt::format(
+        "{}: fp16 is not available in this version. Use bf16 (same memory, no loss scaling) or fp32.",
+        value.key()));
+  settings.dtype = choice == 0 ? DType::f32 : DType::bf16;
+}
+Json get_dtype(const Settings& settings) {
+  return name_of(settings.dtype);
+}
+
+}  // namespace
+
+std::vector<NativeSetting> model_group() {
+  return {
+      {{"model", group, "NAME", fmt::format("{} (required)", fmt::join(model_preset_names(), ", "))},
+       set_text<&S::model>,
+       get_optional_text<&S::model>},
+      {{"data", group, "PATH", "text to train on, as bytes: a file, or all files below a folder (required)",
+        true},
+       set_text<&S::data_path>,
+       get_optional_text<&S::data_path>},
+      {{"eval_data", group, "PATH", "held-out text; its loss is reported (default none)", true},
+       set_text<&S::eval_path>,
+       get_optional_text<&S::eval_path>},
+      {{"eval_every", group, "N", "held-out loss every N steps (default 0: at the end only)", true},
+       set_count<&S::eval_every, 0, largest_count>,
+       get<&S::eval_every>},
+      {{"eval_batches", group, "N", "micro-batches a rank evaluates, always the same ones (default 8)", true},
+       set_count<&S::eval_batches, 1, int_max>,
+       get<&S::eval_batches>},
+      {{"sequence_length", group, "N",
+        "tokens of a sequence (default 256, or fewer where the model has fewer)"},
+       set_count<&S::sequence_length, 1, int_max>,
+       get_optional<&S::sequence_length>},
+      {{"dtype", group, "TYPE", "bf16 or fp32: parameters, gradients, arithmetic (default bf16)"},
+       set_dtype,
+       get_dtype},
+      {{"recompute", group, "",
+        "keep only block inputs, run forward again in backward: less memory, more time"},
+       set_boolean<&S::recompute>,
+       get<&S::recompute>},
+  };
+}
+
+std::vector<NativeSetting> batch_group() {
+  return {
+      {{"steps", batch, "N", "optimizer steps of the whole run, resumed ones included (default 100)", true},
+       set_count<&S::steps, 1, largest_count>,
+       get<&S::steps>},
+      {{"batch_size", batch, "N", "sequences of one rank's micro-batch (default 8)"},
+       set_batch<&BatchSizes::micro>,
+       get_batch<&BatchSizes::micro>},
+      {{"accumulation", batch, "N", "micro-batches of a step (default 1)"},
+       set_batch<&BatchSizes::accumulation>,
+       get_batch<&BatchSizes::accumulation>},
+      {{"global_batch_size", batch, "N", "sequences of a step over all ranks (default: from the two above)"},
+       set_batch<&BatchSizes::global>,
+       get_batch<&BatchSizes::global>},
+      {{"seed", batch, "N", "of initial weights and data order (default 0)", true},
+       set_count<&S::seed>,
+       get<&S::seed>},
+  };
+}
+
+}  // namespace headrace::settings
