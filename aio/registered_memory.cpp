@@ -85,9 +85,10 @@ void RegisteredMemory::remove(RegionId region) {
   }
 }
 
-std::optional<std::uint32_t> RegisteredMemory::find(const std::byte* address, Bytes bytes) const {
+int RegisteredMemory::place_of(const std::byte* address, Bytes bytes) const {
   const std::lock_guard lock(mutex_);
-  return table_.find(address, bytes);
+  const auto place = table_.find(address, bytes);
+  return place ? static_cast<int>(*place) : -1;
 }
 
 }  // namespace headrace::aio

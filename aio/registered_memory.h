@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <span>
 
 #include "aio/io_path.h"
@@ -23,8 +22,8 @@ class RegisteredMemory {
   void add(RegionId region, std::span<std::byte> memory);
   // A request that was issued before keeps what it uses; one that the kernel looks at later fails (EFAULT).
   void remove(RegionId region);
-  // The place that holds all of [address, address + bytes).
-  std::optional<std::uint32_t> find(const std::byte* address, Bytes bytes) const;
+  // The place that holds all of [address, address + bytes); -1 where none does.
+  int place_of(const std::byte* address, Bytes bytes) const;
 
  private:
   Uring& ring_;

@@ -189,14 +189,15 @@ void UringPath::prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes) {
     if (!read) std::memcpy(slot.bounce, address, bytes);
     address = slot.bounce;
   }
-  const auto place = slot.request.piece.unregistered ? std::nullopt : memory_.find(address, bytes);
-  slot.registered = place.has_value() && !operation.bounced;
+  const int place = slot.request.piece.unregistered ? -1 : memory_.place_of(address, bytes);
+  const bool fixed_memory = place >= 0;
+  slot.registered = fixed_memory && !operation.bounced;
   const bool fixed_file = operation.fixed_file >= 0;
   const int file = fixed_file ? operation.fixed_file : operation.fd;
-  if (place && read)
-    io_uring_prep_read_fixed(sqe, file, address, length, offset, static_cast<int>(*place));
-  else if (place)
-    io_uring_prep_write_fixed(sqe, file, address, length, offset, static_cast<int>(*place));
+  if (fixed_memory && read)
+    io_uring_prep_read_fixed(sqe, file, address, length, offset, place);
+  else if (fixed_memory)
+    io_uring_prep_write_fixed(sqe, file, address, length, offset, place);
   else if (read)
     io_uring_prep_read(sqe, file, address, length, offset);
   else
