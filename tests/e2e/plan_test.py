@@ -33,7 +33,8 @@ class Plan(job_test.JobTest):
         return json.loads(text)
 
     def run_steps(self, ranks, options, name, steps=3):
-        outcome = headrace_job.train(self.program, {**options, "data": self.corpus, "steps": steps}, self.folder / name, ranks)
+        outcome = headrace_job.train(self.program, {**options, "data": self.corpus, "steps": steps, "overwrite_swap": True},
+                                     self.folder / name, ranks)
         self.assert_status(0, outcome)
         return outcome
 
