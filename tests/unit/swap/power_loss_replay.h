@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "headrace/errors.h"
+#include "swap/description.h"
 #include "tests/unit/swap/recorded_run.h"
 
 namespace headrace::testing {
@@ -177,12 +178,10 @@ class DiskCheck {
   std::string wrong_names(const SwapStoreOptions& options, const Allowed& allowed) const {
     if (allowed.no_store || allowed.spent_parity() > 0 || options.directories.size() == 1) return "";
     try {
-      for (std::size_t path = 0; path < options.directories.size(); ++path) {
-        SwapStore::Directories names = SwapStore::directories_of(options.directories[path]);
-        names[path] = run_.options().directories[path];  // what it is called now is not read from the file
-        if (names != run_.options().directories)
-          return fmt::format("{} names {}", options.directories[path], fmt::join(names, ", "));
-      }
+      for (const std::string& directory : options.directories)
+        if (const auto names = swap::read_description(directory).directories;
+            names != run_.options().directories)
+          return fmt::format("{} names {}", directory, fmt::join(names, ", "));
       return "";
     } catch (const Error& error) {
       return error.what();
