@@ -123,7 +123,7 @@ class FolderGuard {
 // What is short now says nothing of the folder.
 bool is_shortage(int code) {
   return code == ENOSPC || code == EDQUOT || code == EFBIG || code == EMFILE || code == ENFILE ||
-         code == ENOMEM;
+         code == ENOMEM || code == ENOLCK || code == EINTR || code == EAGAIN;
 }
 
 [[noreturn]] void refuse_lock(const std::string& directory, std::string_view why) {

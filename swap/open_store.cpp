@@ -200,6 +200,10 @@ SwapStore::Directories SwapStore::directories_of(const std::string& directory) {
   return newest.directories;
 }
 
+std::uint64_t SwapStore::id_of(const std::string& directory) {
+  return swap::read_description(directory).store_id;
+}
+
 void SwapStore::require_free(const Directories& directories) {
   for (const std::string& directory : directories)
     if (const SwapOwner owner = swap::read_owner(directory); owner.state == SwapOwner::State::alive)

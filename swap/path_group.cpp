@@ -66,11 +66,10 @@ void remove_store_files(const std::string& directory) {
     remove_file(join(directory, name) + replacement_suffix);
 }
 
-PathGroup::PathGroup(std::vector<StorePath> paths, std::uint32_t parity, const PathsState& state)
+PathGroup::PathGroup(std::vector<StorePath> paths, const StripeShape& shape, const PathsState& state)
     : paths_(std::move(paths)),
-      parity_(parity),
-      keeps_steps_(std::any_of(paths_.begin(), paths_.end(),
-                               [](const StorePath& path) { return path.journal.has_value(); })),
+      parity_(shape.parity),
+      keeps_steps_(shape.durability == Durability::step),
       state_(state),
       damage_(size()) {
   for (std::uint32_t path = 0; path < size(); ++path)

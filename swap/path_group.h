@@ -22,6 +22,7 @@
 #include "swap/journal.h"
 #include "swap/lock.h"
 #include "swap/path_damage.h"
+#include "swap/stripe_map.h"
 
 namespace headrace::swap {
 
@@ -41,7 +42,7 @@ struct StorePath {
 
 class PathGroup {
  public:
-  PathGroup(std::vector<StorePath> paths, std::uint32_t parity, const PathsState& state);
+  PathGroup(std::vector<StorePath> paths, const StripeShape& shape, const PathsState& state);
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(paths_.size()); }
   const std::string& directory(std::uint32_t path) const { return paths_[path].directory; }
@@ -56,8 +57,9 @@ class PathGroup {
   // it was not before.
   bool survives(std::uint32_t path, int code, std::string_view what);
   // A damaged piece that parity rebuilt, described by `what`. The first of a path is told, the others are
-  // counted for close() to tell.
+  // counted for tell_damage(), which close() does.
   void note_damage(const ExtentEntry& piece, std::string_view what);
+  void tell_damage() const;
   bool too_many_lost() const { return lost_count() > parity_; }
   [[noreturn]] void throw_too_many_lost() const;
 
@@ -84,7 +86,6 @@ class PathGroup {
   void go_on_without(std::uint32_t path, std::string why, int code);
   void lose(std::uint32_t path, std::string why, int code);
   void tell_lost(std::uint32_t path) const;
-  void tell_damage() const;
   void note_lost_paths();
   std::string how_to_bring_back() const;
 

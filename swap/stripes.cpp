@@ -70,7 +70,7 @@ Stripes::Stripes(std::vector<SwapBlock> blocks_of_store, StripeMap map_of_blocks
                  std::uint32_t parity_buffers, std::span<std::byte> parity_memory)
     : blocks(std::move(blocks_of_store)),
       map(std::move(map_of_blocks)),
-      group(std::move(paths), map.shape().parity, state),
+      group(std::move(paths), map.shape(), state),
       engine(io) {
   const StripeShape& shape = map.shape();
   if (shape.parity == 0) return;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <exception>
 #include <map>
+#include <tuple>
 
 #include "headrace/errors.h"
 #include "headrace/shell_words.h"
@@ -51,17 +52,29 @@ Folder look_at(const std::string& directory) {
   return folder;
 }
 
-// The store that most of the folders belong to, the first one when in doubt, with its newest list of paths.
+// The store that most of the folders belong to; when in doubt one of as many paths, then the first one. Of
+// its lists of paths the newest; where repairs that did not know of each other made two of one revision, the
+// one that more folders have.
 Description common_store(const std::vector<Folder>& folders) {
   std::map<std::uint64_t, std::size_t> members;
-  for (const Folder& folder : folders)
-    if (folder.description) ++members[folder.description->store_id];
+  std::map<std::vector<std::string>, std::size_t> holders;
+  for (const Folder& folder : folders) {
+    if (!folder.description) continue;
+    ++members[folder.description->store_id];
+    ++holders[folder.description->directories];
+  }
+  const auto weight = [&](const Description& store) {
+    return std::tuple(members[store.store_id], store.shape.paths == folders.size());
+  };
+  const auto list_weight = [&](const Description& store) {
+    return std::tuple(store.directories_revision, holders[store.directories]);
+  };
   const Description* best = nullptr;
   for (const Folder& folder : folders) {
     if (!folder.description) continue;
     const Description& other = *folder.description;
-    if (best == nullptr || members[other.store_id] > members[best->store_id] ||
-        (other.store_id == best->store_id && other.directories_revision > best->directories_revision))
+    if (best == nullptr || weight(other) > weight(*best) ||
+        (other.store_id == best->store_id && list_weight(other) > list_weight(*best)))
       best = &other;
   }
   if (best == nullptr) std::rethrow_exception(folders.front().error);

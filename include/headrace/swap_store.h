@@ -78,6 +78,8 @@ class SwapStore {
   static SwapDescription describe(const Directories& directories);
   // All folders of the store that this one belongs to, as they were called when it was made.
   static Directories directories_of(const std::string& directory);
+  // Equal for the folders of one store and no others. Throws where there is no readable description.
+  static std::uint64_t id_of(const std::string& directory);
   // UsageError when a live process owns a store there, if there is one. Changes nothing.
   static void require_free(const Directories& directories);
   // Deletes a store for good; UsageError when a live process owns it.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "headrace/errors.h"
 #include "headrace/log.h"
@@ -22,8 +23,10 @@ namespace fs = std::filesystem;
 using Paths = std::vector<std::string>;
 
 bool is_same(const std::string& one, const std::string& other) {
-  std::error_code error;
-  return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
+  std::error_code error, other_error;
+  const fs::path canonical = fs::weakly_canonical(one, error);
+  const fs::path other_canonical = fs::weakly_canonical(other, other_error);
+  return error || other_error ? one == other : canonical == other_canonical;
 }
 
 const std::string* find_same(const Paths& paths, const std::string& path) {
@@ -64,6 +67,34 @@ std::string age_of(const Paths& rank_folders) {
   return fmt::format("{} seconds ago", std::max<long>(seconds, 0));
 }
 
+// Folders that were given and belong to one store; without an id, one whose description cannot be read.
+struct GivenStore {
+  std::optional<std::uint64_t> id;
+  Paths folders;
+};
+
+std::optional<std::uint64_t> id_of(const std::string& folder) {
+  try {
+    return SwapStore::id_of(folder);
+  } catch (const Error&) {  // no store, or a damaged description
+    return std::nullopt;
+  }
+}
+
+std::vector<GivenStore> stores_among(const Paths& rank_folders) {
+  std::vector<GivenStore> stores;
+  for (const std::string& folder : rank_folders) {
+    const auto id = id_of(folder);
+    const auto same = std::find_if(stores.begin(), stores.end(),
+                                   [&](const GivenStore& store) { return id && store.id == id; });
+    if (same != stores.end())
+      same->folders.push_back(folder);
+    else
+      stores.push_back({id, {folder}});
+  }
+  return stores;
+}
+
 struct ReplacedRun {
   std::string text;          // what is there; empty: nothing that would be missed
   Paths further_swap_paths;  // of that run, which are not given
@@ -76,63 +107,96 @@ std::string describe(const Paths& folders, const std::string& what) {
                      format_bytes(disk_bytes_below(folders)));
 }
 
-ReplacedRun replaced_run(const Paths& rank_folders) {
-  ReplacedRun run;
-  if (!keeps_states(rank_folders)) return run;
-  const StorePaths store = store_paths(rank_folders);
-  Paths folders = rank_folders;
-  if (!store.all.empty() && store.all.size() != rank_folders.size()) {
-    // What is deleted on some paths is lost on all.
-    const std::string name = fs::path(rank_folders.front()).filename().string();
-    std::erase_if(folders, [&](const std::string& folder) {
-      return find_same(store.all, path_above(folder)) == nullptr;
-    });
-    for (const std::string& path : store.missing) folders.push_back((fs::path(path) / name).string());
-    run.further_swap_paths = store.missing;
+// All paths of the store: what is deleted on some is lost on all. Where one of them lay something else may
+// lie by now.
+Paths with_further_paths(const GivenStore& store, Paths& further_swap_paths) {
+  Paths folders = store.folders;
+  if (!store.id) return folders;
+  const Paths all = SwapStore::directories_of(folders.front());
+  for (const std::string& folder : all) {
+    if (folders.size() == all.size()) break;
+    if (find_same(store.folders, folder) != nullptr) continue;
+    folders.push_back(folder);
+    if (id_of(folder) == store.id) further_swap_paths.push_back(path_above(folder));
   }
+  return folders;
+}
+
+ReplacedRun replaced_run(const GivenStore& store) {
+  ReplacedRun run;
+  if (!keeps_states(store.folders)) return run;
   try {
+    const Paths folders = with_further_paths(store, run.further_swap_paths);
     const std::vector<SwapCommit> commits = SwapStore::describe(folders).commits;
     if (commits.empty() || commits.back().step == 0) return {};
     run.text = describe(folders, fmt::format("step {} of an earlier run", commits.back().step));
   } catch (const Error& error) {
     std::string why = error.what();
     while (why.ends_with('.')) why.pop_back();
-    run.text = describe(rank_folders, fmt::format("a swap store that cannot be read ({})", why));
+    run.text = describe(store.folders, fmt::format("a swap store that cannot be read ({})", why));
   }
   return run;
 }
 
-void refuse_to_replace(const ResolvedOptions& options, const Paths& rank_folders) {
-  const ReplacedRun run = replaced_run(rank_folders);
-  if (run.text.empty()) return;
-  std::string further;
-  for (const std::string& path : run.further_swap_paths) further += " --swap-path " + shell_word(path);
-  if (!options.overwrite_swap)
+[[noreturn]] void refuse(const std::vector<ReplacedRun>& runs, const std::string& what) {
+  if (runs.size() > 1)
     throw UsageError(
-        fmt::format("{}. Starting a new run here would delete it: give --resume swap{} to continue it, "
-                    "another --swap-path "
-                    "to keep it, or --overwrite-swap to delete it.",
-                    run.text, further));
-  log_info(fmt::format("{}: this run replaces it{}", run.text,
-                       further.empty()
-                           ? ""
-                           : fmt::format(", and leaves what is in {} behind, which may be deleted",
-                                         path_list(run.further_swap_paths))));
+        fmt::format("{}. Starting a new run here would delete all of them: give another --swap-path to keep "
+                    "them, or --overwrite-swap to delete them.",
+                    what));
+  std::string further;
+  for (const std::string& path : runs.front().further_swap_paths)
+    further += " --swap-path " + shell_word(path);
+  throw UsageError(
+      fmt::format("{}. Starting a new run here would delete it: give --resume swap{} to continue it, another "
+                  "--swap-path to keep it, or --overwrite-swap to delete it.",
+                  what, further));
+}
+
+void refuse_to_replace(const ResolvedOptions& options, const Paths& rank_folders) {
+  std::vector<ReplacedRun> runs;
+  Paths texts, further;
+  for (const GivenStore& store : stores_among(rank_folders)) {
+    ReplacedRun run = replaced_run(store);
+    if (run.text.empty()) continue;
+    texts.push_back(run.text);
+    further.insert(further.end(), run.further_swap_paths.begin(), run.further_swap_paths.end());
+    runs.push_back(std::move(run));
+  }
+  if (runs.empty()) return;
+  const std::string what = fmt::format("{}", fmt::join(texts, "; "));
+  if (!options.overwrite_swap) refuse(runs, what);
+  log_info(fmt::format(
+      "{}: this run replaces {}{}", what, runs.size() == 1 ? "it" : "them",
+      further.empty()
+          ? ""
+          : fmt::format(", and leaves what is in {} behind, which may be deleted", path_list(further))));
+}
+
+// Of the folders, one of the store that most of them belong to; when in doubt of one with as many paths.
+const std::string* member_of_common_store(const Paths& rank_folders) {
+  const std::string* best = nullptr;
+  std::pair<std::size_t, bool> most;
+  const std::vector<GivenStore> stores = stores_among(rank_folders);
+  for (const GivenStore& store : stores) {
+    if (!store.id) continue;
+    const std::string& folder = *find_same(rank_folders, store.folders.front());
+    const std::pair weight{store.folders.size(),
+                           SwapStore::directories_of(folder).size() == rank_folders.size()};
+    if (best != nullptr && weight <= most) continue;
+    best = &folder;
+    most = weight;
+  }
+  return best;
 }
 
 }  // namespace
 
 StorePaths store_paths(const Paths& rank_folders) {
   StorePaths result;
-  Paths all;
-  for (const std::string& folder : rank_folders) {
-    try {
-      all = SwapStore::directories_of(folder);
-      break;
-    } catch (const Error&) {  // no store, or a damaged description
-    }
-  }
-  if (all.empty()) return result;
+  const std::string* member = member_of_common_store(rank_folders);
+  if (member == nullptr) return result;
+  const Paths all = SwapStore::directories_of(*member);
   for (const std::string& folder : all) {
     const std::string* given = find_same(rank_folders, folder);
     result.all.push_back(path_above(given != nullptr ? *given : folder));

@@ -114,6 +114,16 @@ class Continuation(ProgramTest):
         self.refused(*alone, says=["cannot be read", "is damaged", "--overwrite-swap"])
         self.succeeds(*alone, "--overwrite-swap")
 
+    def test_every_run_on_the_paths_is_said_before_any_is_replaced(self):
+        self.succeeds(*self.flags("--steps", 2, "--quiet"))
+        (self.folder / "swap").rename(self.folder / "other")
+        (self.folder / "swap").mkdir()
+        both = self.flags("--steps", 1, "--quiet", "--swap-path", "other")
+        self.refused(*both, says=["other/rank-00000 holds step 2", "--resume swap", "delete it"])
+        self.succeeds(*self.flags("--steps", 1, "--quiet"))
+        self.refused(*both, says=["swap/rank-00000 holds step 1", "other/rank-00000 holds step 2", "delete all of them"])
+        self.succeeds(*both, "--overwrite-swap")
+
     def test_another_layout_is_said_in_words(self):
         self.succeeds(*self.flags("--steps", 1, "--quiet"))
         resume = self.flags("--steps", 2, "--resume", "swap", "--quiet")
