@@ -11,11 +11,11 @@ std::span<std::byte> BounceBuffers::allocate(std::uint32_t count, Bytes bytes) {
   ::madvise(memory_.get(), all, MADV_HUGEPAGE);
   count_ = count;
   buffer_bytes_ = bytes;
-  free_.reserve(count);
   return {memory_.get(), all};
 }
 
 void BounceBuffers::publish() {
+  free_.reserve(count_);
   for (std::uint32_t i = 0; i < count_; ++i) free_.push_back(memory_.get() + i * buffer_bytes_);
 }
 

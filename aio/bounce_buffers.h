@@ -9,13 +9,14 @@
 
 namespace headrace::aio {
 
-// The owner serialises the calls. There are none before publish().
+// There are none before publish(). The owner serialises the calls, but for allocate(), which may run beside
+// those of others.
 class BounceBuffers {
  public:
   // Memory for `count` buffers of `bytes` each, in huge pages where the kernel has some. Throws
   // std::bad_alloc. Once.
   std::span<std::byte> allocate(std::uint32_t count, Bytes bytes);
-  void publish();
+  void publish();  // after that
 
   bool empty() const { return free_.empty(); }
   std::byte* take();
