@@ -20,8 +20,8 @@ VersionedStore::VersionedStore(StoreParts parts)
 }
 
 VersionedStore::~VersionedStore() {
-  if (parts_.read_only) return stripes_->group.tell_damage();
-  if (!stripes_->group.owned_by_this_process()) return;
+  if (parts_.read_only) stripes_->group.tell_damage();
+  if (parts_.read_only || !stripes_->group.owned_by_this_process()) return;
   for (const BlockIndex block : written_) step_writes_[block]->complete();
   stripes_->group.close(remove_on_close_);
 }
