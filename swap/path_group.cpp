@@ -214,16 +214,19 @@ void PathGroup::settle(const CommitHistory& history, const std::vector<std::uint
   if (too_many_lost()) throw_too_many_lost();
 }
 
+// A path's words for why it was lost may just be written by another thread; its bit comes after them.
 bool PathGroup::owned_by_this_process() const {
-  return std::all_of(paths_.begin(), paths_.end(), [](const StorePath& path) {
-    return !path.lost.empty() || (path.lock && path.lock->owned_by_this_process());
-  });
+  for (std::uint32_t path = 0; path < size(); ++path) {
+    const auto& lock = paths_[path].lock;
+    if (!is_lost(path) && !(lock && lock->owned_by_this_process())) return false;
+  }
+  return true;
 }
 
 void PathGroup::check_usable() const {
   if (too_many_lost()) throw_too_many_lost();
-  for (const StorePath& path : paths_)
-    if (path.journal && path.lost.empty()) path.journal->check_usable();
+  for (std::uint32_t path = 0; path < size(); ++path)
+    if (paths_[path].journal && !is_lost(path)) paths_[path].journal->check_usable();
 }
 
 // Runs the action on every path that is left.

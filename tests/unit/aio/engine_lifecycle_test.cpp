@@ -25,9 +25,12 @@ Bytes resident_bytes() {
   return resident * static_cast<Bytes>(::sysconf(_SC_PAGESIZE));
 }
 
-// AddressSanitizer keeps up to 256 MiB of freed memory; it finds leaks itself.
-#ifdef __SANITIZE_ADDRESS__
+// AddressSanitizer keeps up to 256 MiB of freed memory, and finds leaks itself; ThreadSanitizer keeps what it
+// knows of memory and locks.
+#if defined(__SANITIZE_ADDRESS__)
 constexpr Bytes slack = 512_MiB;
+#elif defined(__SANITIZE_THREAD__)
+constexpr Bytes slack = 16_MiB;
 #else
 constexpr Bytes slack = 0;
 #endif
