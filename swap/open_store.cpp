@@ -186,7 +186,11 @@ SwapDescription SwapStore::describe(const Directories& directories) {
 }
 
 SwapStore::Directories SwapStore::directories_of(const std::string& directory) {
-  const swap::Description own = swap::read_description(directory);
+  return directories_of(Directories{directory});
+}
+
+SwapStore::Directories SwapStore::directories_of(const Directories& some) {
+  const auto [own, number_of] = swap::find_common_store(some);
   swap::Description newest = own;
   for (const std::string& other : own.directories) {  // a repair may have been interrupted before it told us
     try {
@@ -196,7 +200,7 @@ SwapStore::Directories SwapStore::directories_of(const std::string& directory) {
     } catch (const Error&) {  // lost
     }
   }
-  newest.directories[own.path] = directory;
+  for (const auto& [directory, path] : number_of) newest.directories[path] = directory;
   return newest.directories;
 }
 

@@ -52,9 +52,15 @@ Folder look_at(const std::string& directory) {
   return folder;
 }
 
-// The store that most of the folders belong to; when in doubt one of as many paths, then the first one. Of
-// its lists of paths the newest; where repairs that did not know of each other made two of one revision, the
-// one that more folders have.
+std::vector<Folder> look_at(const std::vector<std::string>& directories) {
+  HEADRACE_CHECK(!directories.empty(), "a swap store without a path");
+  std::vector<Folder> folders;
+  for (const std::string& directory : directories) folders.push_back(look_at(directory));
+  return folders;
+}
+
+// Of the store's lists of paths the newest; where repairs that did not know of each other made two of one
+// revision, the one that more folders have.
 Description common_store(const std::vector<Folder>& folders) {
   std::map<std::uint64_t, std::size_t> members;
   std::map<std::vector<std::string>, std::size_t> holders;
@@ -297,11 +303,18 @@ CommitHistory agreed_history(const std::vector<const JournalContents*>& journals
   return history;
 }
 
+CommonStore find_common_store(const std::vector<std::string>& directories) {
+  const std::vector<Folder> folders = look_at(directories);
+  CommonStore store{common_store(folders), {}};
+  for (const Folder& folder : folders)
+    if (folder.description && folder.description->store_id == store.description.store_id)
+      store.number_of[folder.directory] = folder.description->path;
+  return store;
+}
+
 Survey survey_store(const std::vector<std::string>& directories, Access access,
                     const RefusedFolders& refused) {
-  std::vector<Folder> folders;
-  for (const std::string& directory : directories) folders.push_back(look_at(directory));
-  HEADRACE_CHECK(!folders.empty(), "a swap store without a path");
+  std::vector<Folder> folders = look_at(directories);
   const Description store = common_store(folders);
   check_count(folders, store);
   std::vector<std::exception_ptr> errors;

@@ -45,6 +45,13 @@ using RefusedFolders = std::map<std::string, std::exception_ptr>;
 // more paths than parity makes up for are not good: the error of the one path, or one that names them all.
 Survey survey_store(const std::vector<std::string>& directories, Access access,
                     const RefusedFolders& refused = {});
+// The store that most of the folders belong to, when in doubt one of as many paths, then the first one; and
+// which folder is which of its paths. Throws what the first folder's description throws where there is none.
+struct CommonStore {
+  Description description;
+  std::map<std::string, std::uint32_t> number_of;
+};
+CommonStore find_common_store(const std::vector<std::string>& directories);
 // For reading, beside a live owner: what it replaces at that moment is looked at again.
 Survey survey_live_store(const std::vector<std::string>& directories);
 

@@ -78,6 +78,9 @@ class SwapStore {
   static SwapDescription describe(const Directories& directories);
   // All folders of the store that this one belongs to, as they were called when it was made.
   static Directories directories_of(const std::string& directory);
+  // Of the store that most of the folders belong to, when in doubt of one of as many paths; those that are
+  // its paths as they are called here. Throws where none belongs to a store.
+  static Directories directories_of(const Directories& some);
   // Equal for the folders of one store and no others. Throws where there is no readable description.
   static std::uint64_t id_of(const std::string& directory);
   // UsageError when a live process owns a store there, if there is one. Changes nothing.

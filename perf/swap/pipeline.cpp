@@ -107,68 +107,90 @@ double median_of(const std::vector<Round>& rounds, const Value& value) {
   return median(std::move(values));
 }
 
+void print_round(int number, const Round& round) {
+  fmt::print(
+      "round {}: step {:.3f} s (waits for I/O {:.3f}, updates {:.3f}), null {:.3f} s, closed form {:.3f} s, "
+      "ratio {:.3f}\n",
+      number, round.real.seconds, round.real.nvme_stall_seconds, round.real.update_seconds,
+      round.null.seconds, round.closed_form, round.ratio());
+  std::fflush(stdout);
+}
+
+struct Measured {
+  std::vector<Round> rounds;
+  double compute = 0;  // seconds of a block's update in memory
+  KernelBytes kernel;  // of all rounds
+  Bytes peak_rss = 0;  // of the pipeline alone
+};
+
+Measured measure(SwapPipeline& pipeline, const SwapPoint& point, int rounds) {
+  (void)pipeline.step(UpdateKind::adam);  // writes the second generation
+  (void)pipeline.step(UpdateKind::null);
+  Measured measured;
+  measured.peak_rss = peak_rss_bytes();
+  measured.compute = resident_update_seconds(block_numel(point.block_bytes), 1.0);
+  const KernelBytes before = kernel_bytes();
+  for (int r = 0; r < rounds; ++r) {
+    measured.rounds.push_back(measure_round(pipeline, r, measured.compute, point.buffers));
+    print_round(r + 1, measured.rounds.back());
+  }
+  const KernelBytes after = kernel_bytes();
+  measured.kernel = {after.read - before.read, after.written - before.written};
+  return measured;
+}
+
+Json result_of(const Measured& measured, const SwapPipeline& pipeline, std::uint64_t parameters) {
+  const std::vector<Round>& rounds = measured.rounds;
+  std::vector<double> ratios;
+  for (const Round& round : rounds) ratios.push_back(round.ratio());
+  const double step = median_of(rounds, [](const Round& r) { return r.real.seconds; });
+  const auto a_parameter = [&](Bytes bytes, double steps) {
+    return static_cast<double>(bytes) / steps / static_cast<double>(parameters);
+  };
+  const double steps = 2.0 * static_cast<double>(rounds.size());
+  return {{"benchmark", "swap_pipeline"},
+          {"parameters", parameters},
+          {"blocks", pipeline.blocks()},
+          {"io", pipeline.io_name()},
+          {"ratio", median(ratios)},
+          {"ratio_deviation", median_absolute_deviation(ratios)},
+          {"step_seconds", step},
+          {"null_step_seconds", median_of(rounds, [](const Round& r) { return r.null.seconds; })},
+          {"closed_form_seconds", median_of(rounds, [](const Round& r) { return r.closed_form; })},
+          {"nvme_stall_seconds", median_of(rounds, [](const Round& r) { return r.real.nvme_stall_seconds; })},
+          {"update_seconds", median_of(rounds, [](const Round& r) { return r.real.update_seconds; })},
+          {"compute_seconds_a_block", measured.compute},
+          {"parameters_per_second", static_cast<double>(parameters) / step},
+          {"read_bytes_a_parameter", a_parameter(rounds.front().real.read_bytes, 1)},
+          {"written_bytes_a_parameter", a_parameter(rounds.front().real.written_bytes, 1)},
+          {"kernel_read_bytes_a_parameter", a_parameter(measured.kernel.read, steps)},
+          {"kernel_written_bytes_a_parameter", a_parameter(measured.kernel.written, steps)},
+          {"host_buffer_bytes", pipeline.host_bytes()},
+          {"peak_rss_bytes", measured.peak_rss},
+          {"rounds", rounds.size()}};
+}
+
+void print_result(const Json& result) {
+  const auto number = [&](const char* key) { return result[key].get<double>(); };
+  fmt::print("step / closed form: median {:.3f}, MAD {:.3f}; {:.1f} M parameters/s\n", number("ratio"),
+             number("ratio_deviation"), number("parameters_per_second") * 1e-6);
+  fmt::print("bytes a parameter and step: counters {:.2f} read + {:.2f} written, kernel {:.2f} + {:.2f}\n",
+             number("read_bytes_a_parameter"), number("written_bytes_a_parameter"),
+             number("kernel_read_bytes_a_parameter"), number("kernel_written_bytes_a_parameter"));
+  fmt::print("memory: {} MiB of buffers, {} MiB resident at most\n",
+             result["host_buffer_bytes"].get<Bytes>() >> 20, result["peak_rss_bytes"].get<Bytes>() >> 20);
+}
+
 int run(const Arguments& arguments) {
   if (arguments.threads > 0) set_cpu_threads(arguments.threads);
   const TuneFiles files({arguments.folder});
   const SwapPipelineOptions options = options_of(arguments, files);
   SwapPipeline pipeline(options);
-  const double parameters = static_cast<double>(options.parameters);
   fmt::print("{} parameters in {} blocks; {}; {} threads; {} MiB of host buffers\n", options.parameters,
              pipeline.blocks(), text_of(options.point), cpu_threads(), pipeline.host_bytes() >> 20);
-  (void)pipeline.step(UpdateKind::adam);  // writes the second generation
-  (void)pipeline.step(UpdateKind::null);
-  const Bytes peak_rss = peak_rss_bytes();  // of the pipeline alone
-  const double compute = resident_update_seconds(block_numel(options.point.block_bytes), 1.0);
-  const KernelBytes before = kernel_bytes();
-  std::vector<Round> rounds;
-  for (int r = 0; r < arguments.rounds; ++r) {
-    rounds.push_back(measure_round(pipeline, r, compute, options.point.buffers));
-    const Round& round = rounds.back();
-    fmt::print(
-        "round {}: step {:.3f} s (waits for I/O {:.3f}, updates {:.3f}), null {:.3f} s, closed form {:.3f} "
-        "s, "
-        "ratio {:.3f}\n",
-        r + 1, round.real.seconds, round.real.nvme_stall_seconds, round.real.update_seconds,
-        round.null.seconds, round.closed_form, round.ratio());
-    std::fflush(stdout);
-  }
-  const KernelBytes after = kernel_bytes();
-  std::vector<double> ratios;
-  for (const Round& round : rounds) ratios.push_back(round.ratio());
-  const double ratio = median(ratios), deviation = median_absolute_deviation(ratios);
-  const double step = median_of(rounds, [](const Round& r) { return r.real.seconds; });
-  const double steps = 2.0 * arguments.rounds;
-  const Json result = {
-      {"benchmark", "swap_pipeline"},
-      {"parameters", options.parameters},
-      {"blocks", pipeline.blocks()},
-      {"io", pipeline.io_name()},
-      {"ratio", ratio},
-      {"ratio_deviation", deviation},
-      {"step_seconds", step},
-      {"null_step_seconds", median_of(rounds, [](const Round& r) { return r.null.seconds; })},
-      {"closed_form_seconds", median_of(rounds, [](const Round& r) { return r.closed_form; })},
-      {"nvme_stall_seconds", median_of(rounds, [](const Round& r) { return r.real.nvme_stall_seconds; })},
-      {"update_seconds", median_of(rounds, [](const Round& r) { return r.real.update_seconds; })},
-      {"compute_seconds_a_block", compute},
-      {"parameters_per_second", parameters / step},
-      {"read_bytes_a_parameter", static_cast<double>(rounds.front().real.read_bytes) / parameters},
-      {"written_bytes_a_parameter", static_cast<double>(rounds.front().real.written_bytes) / parameters},
-      {"kernel_read_bytes_a_parameter", static_cast<double>(after.read - before.read) / steps / parameters},
-      {"kernel_written_bytes_a_parameter",
-       static_cast<double>(after.written - before.written) / steps / parameters},
-      {"host_buffer_bytes", pipeline.host_bytes()},
-      {"peak_rss_bytes", peak_rss},
-      {"rounds", arguments.rounds}};
-  fmt::print("step / closed form: median {:.3f}, MAD {:.3f}; {:.1f} M parameters/s\n", ratio, deviation,
-             parameters / step * 1e-6);
-  fmt::print("bytes a parameter and step: counters {:.2f} read + {:.2f} written, kernel {:.2f} + {:.2f}\n",
-             result["read_bytes_a_parameter"].get<double>(),
-             result["written_bytes_a_parameter"].get<double>(),
-             result["kernel_read_bytes_a_parameter"].get<double>(),
-             result["kernel_written_bytes_a_parameter"].get<double>());
-  fmt::print("memory: {} MiB of buffers, {} MiB resident at most\n", pipeline.host_bytes() >> 20,
-             peak_rss >> 20);
+  const Measured measured = measure(pipeline, options.point, arguments.rounds);
+  const Json result = result_of(measured, pipeline, options.parameters);
+  print_result(result);
   if (!arguments.json.empty()) std::ofstream(arguments.json) << result.dump(1) << '\n';
   return 0;
 }

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
-#include <utility>
 
 #include "headrace/errors.h"
 #include "headrace/log.h"
@@ -173,30 +172,16 @@ void refuse_to_replace(const ResolvedOptions& options, const Paths& rank_folders
           : fmt::format(", and leaves what is in {} behind, which may be deleted", path_list(further))));
 }
 
-// Of the folders, one of the store that most of them belong to; when in doubt of one with as many paths.
-const std::string* member_of_common_store(const Paths& rank_folders) {
-  const std::string* best = nullptr;
-  std::pair<std::size_t, bool> most;
-  const std::vector<GivenStore> stores = stores_among(rank_folders);
-  for (const GivenStore& store : stores) {
-    if (!store.id) continue;
-    const std::string& folder = *find_same(rank_folders, store.folders.front());
-    const std::pair weight{store.folders.size(),
-                           SwapStore::directories_of(folder).size() == rank_folders.size()};
-    if (best != nullptr && weight <= most) continue;
-    best = &folder;
-    most = weight;
-  }
-  return best;
-}
-
 }  // namespace
 
 StorePaths store_paths(const Paths& rank_folders) {
   StorePaths result;
-  const std::string* member = member_of_common_store(rank_folders);
-  if (member == nullptr) return result;
-  const Paths all = SwapStore::directories_of(*member);
+  Paths all;
+  try {
+    all = SwapStore::directories_of(rank_folders);
+  } catch (const Error&) {  // no store, or damaged descriptions
+    return result;
+  }
   for (const std::string& folder : all) {
     const std::string* given = find_same(rank_folders, folder);
     result.all.push_back(path_above(given != nullptr ? *given : folder));

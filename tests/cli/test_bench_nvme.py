@@ -71,6 +71,14 @@ class NvmeTest(ProgramTest):
         subprocess.run(["mkfs.ext4", "-q", image], check=True)
         return mounted(["-o", f"loop,{options}", str(image)], self.drive)
 
+    def interrupted(self, process):
+        """What it prints after Ctrl-C, on both streams."""
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assert_no_file_is_left()
+        return output, errors
+
     def assert_no_file_is_left(self):
         self.assertEqual(list(self.drive.iterdir()), [])
 
@@ -171,11 +179,8 @@ class Sustained(NvmeTest):
         process = self.start_bench(*TINY, "--sustained", "60")
         self.wait_for_line(process, "written once")
         time.sleep(2.5)
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
-        self.assertEqual(process.returncode, 130, errors)
+        output, _ = self.interrupted(process)
         self.assertIn("stopped: the intervals so far", output)
-        self.assert_no_file_is_left()
 
 
 # FIELD-CASES T4, A2.
@@ -230,21 +235,15 @@ class Ends(NvmeTest):
     def test_ctrl_c_prints_what_is_measured_so_far(self):
         process = self.start_bench(*TINY, "--seconds", "60")
         self.wait_for_line(process, "30%")
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
-        self.assertEqual(process.returncode, 130, errors)
+        output, _ = self.interrupted(process)
         self.assertIn("sequential read 256KiB depth 4", output)
         self.assertIn("stopped: medians of the rounds so far", output)
-        self.assert_no_file_is_left()
 
     def test_ctrl_c_before_the_first_figure_says_so(self):
         process = self.start_bench(*TINY[:4], "--file-size", "4GiB", "--seconds", "60")
         time.sleep(0.4)
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
-        self.assertEqual(process.returncode, 130, errors)
+        _, errors = self.interrupted(process)
         self.assertIn("stopped before anything was measured", errors)
-        self.assert_no_file_is_left()
 
     def test_every_other_signal_leaves_no_file_by_name(self):
         for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):

@@ -97,28 +97,43 @@ TEST(SmallUnits, stay_on_the_device_and_starve_nobody) {
   EXPECT_LE(counts.reads, 3u * 4 * 2 * 2 + 4);
 }
 
+// A run of everything on NVMe as `change` makes it, and what its fourth step moved.
+struct StepTraffic {
+  EngineRun run;
+  Bytes read_bytes = 0, written_bytes = 0;
+};
+StepTraffic traffic_of_a_step(const std::function<void(EngineRun&)>& change) {
+  CountingEngine::Counts counts[2];
+  StepTraffic traffic;
+  for (const int steps : {3, 4}) {
+    const TemporaryFolder folder;
+    EngineRun run = nvme_run(all_nvme, folder);
+    run.steps = steps;
+    change(run);
+    traffic.run = run;
+    run.make_io = [&] { return std::make_unique<CountingEngine>(counts[steps - 3]); };
+    run_engine(run);
+  }
+  traffic.read_bytes = counts[1].read_bytes - counts[0].read_bytes;
+  traffic.written_bytes = counts[1].written_bytes - counts[0].written_bytes;
+  return traffic;
+}
+
 // Every block is read once for every gather: what is read ahead is what is used.
 class ReadAheadTraffic : public ::testing::TestWithParam<int> {};
 
 TEST_P(ReadAheadTraffic, reads_and_writes_the_planned_bytes) {
   for (const std::uint32_t buffers : {1u, 3u, 40u})
     for (const int accumulation : {1, 2}) {
-      CountingEngine::Counts counts[2];
-      EngineRun run;
-      for (const int steps : {3, 4}) {
-        const TemporaryFolder folder;
-        run = nvme_run(all_nvme, folder);
+      const StepTraffic traffic = traffic_of_a_step([&](EngineRun& run) {
         run.world_size = GetParam();
-        run.steps = steps;
         run.options.parameter_buffers = buffers;
         run.options.accumulation = accumulation;
         run.options.retain_adjacent = accumulation == 1;
-        run.make_io = [&] { return std::make_unique<CountingEngine>(counts[steps - 3]); };
-        run_engine(run);
-      }
-      const IoCounters planned = plan_io(toy_plan_request(run));
-      EXPECT_EQ(counts[1].read_bytes - counts[0].read_bytes, planned.read_bytes) << buffers;
-      EXPECT_EQ(counts[1].written_bytes - counts[0].written_bytes, planned.written_bytes) << buffers;
+      });
+      const IoCounters planned = plan_io(toy_plan_request(traffic.run));
+      EXPECT_EQ(traffic.read_bytes, planned.read_bytes) << buffers;
+      EXPECT_EQ(traffic.written_bytes, planned.written_bytes) << buffers;
     }
 }
 
@@ -128,18 +143,11 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ReadAheadTraffic, ::testing::Values(1, 3),
 // A unit that gives no gradient is not updated: none of its blocks but those that are gathered move.
 TEST(UnitsWithoutAGradient, move_the_planned_bytes) {
   for (const int accumulation : {1, 2}) {
-    CountingEngine::Counts counts[2];
-    EngineRun run;
-    for (const int steps : {3, 4}) {
-      const TemporaryFolder folder;
-      run = nvme_run(all_nvme, folder);
-      run.steps = steps;
+    const StepTraffic traffic = traffic_of_a_step([&](EngineRun& run) {
       run.options.accumulation = accumulation;
       run.before_step = [](int, std::uint64_t, ToyModule& module) { module.silent[0] = true; };
-      run.make_io = [&] { return std::make_unique<CountingEngine>(counts[steps - 3]); };
-      run_engine(run);
-    }
-    PlanRequest request = toy_plan_request(run);
+    });
+    PlanRequest request = toy_plan_request(traffic.run);
     std::erase_if(request.hook_calls, [](const HookCall& call) {
       return call.unit_index == 0 &&
              (call.kind == HookCall::Kind::gradients_ready || call.kind == HookCall::Kind::gradient_buffer);
@@ -151,9 +159,9 @@ TEST(UnitsWithoutAGradient, move_the_planned_bytes) {
                                    .base() -
                                1);
     const IoCounters planned = plan_io(request);
-    EXPECT_LT(planned.written_bytes, plan_io(toy_plan_request(run)).written_bytes);
-    EXPECT_EQ(counts[1].read_bytes - counts[0].read_bytes, planned.read_bytes) << accumulation;
-    EXPECT_EQ(counts[1].written_bytes - counts[0].written_bytes, planned.written_bytes) << accumulation;
+    EXPECT_LT(planned.written_bytes, plan_io(toy_plan_request(traffic.run)).written_bytes);
+    EXPECT_EQ(traffic.read_bytes, planned.read_bytes) << accumulation;
+    EXPECT_EQ(traffic.written_bytes, planned.written_bytes) << accumulation;
   }
 }
 

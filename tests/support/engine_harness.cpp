@@ -1,22 +1,10 @@
 #include "tests/support/engine_harness.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <atomic>
+#include <filesystem>
 
 namespace headrace::testing {
-
-TemporaryFolder::TemporaryFolder() {
-  static std::atomic<int> counter{0};
-  path_ = std::filesystem::temp_directory_path() / fmt::format("headrace-test-{}-{}", ::getpid(), counter++);
-  std::filesystem::create_directories(path_);
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, Communicator& communicator) {
   EngineOptions options = run.options;

@@ -2,30 +2,17 @@
 // fit together.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "headrace/engine.h"
 #include "headrace/planner.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/thread_communicator.h"
 #include "tests/support/toy_module.h"
 
 namespace headrace::testing {
-
-// A folder of its own, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct EngineRun {
   EngineOptions options;

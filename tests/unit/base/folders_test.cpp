@@ -2,37 +2,32 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "headrace/errors.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
-class FoldersTest : public testing::Test {
+class FoldersTest : public ::testing::Test {
  protected:
-  FoldersTest() {
-    std::string name = testing::TempDir() + "headrace-folders-XXXXXX";
-    root_ = ::mkdtemp(name.data());
-  }
-  ~FoldersTest() override { fs::remove_all(root_); }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_.path(name); }
   static std::string problem(const std::string& path) {
     return folder_problem("--path", path, "on the drive to measure");
   }
-  fs::path root_;
+  const testing::TemporaryFolder folder_;
 };
 
 TEST_F(FoldersTest, a_folder_that_can_be_written_has_no_problem) {
-  EXPECT_EQ(problem(root_.string()), "");
-  EXPECT_NO_THROW(require_usable_folder("--path", root_.string(), "on the drive to measure"));
+  EXPECT_EQ(problem(folder_.path()), "");
+  EXPECT_NO_THROW(require_usable_folder("--path", folder_.path(), "on the drive to measure"));
 }
 
 TEST_F(FoldersTest, each_problem_names_the_flag_the_path_the_cause_and_what_to_do) {

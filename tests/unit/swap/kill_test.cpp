@@ -13,8 +13,7 @@
 #include <thread>
 #include <tuple>
 
-#include "tests/unit/swap/paths_fixture.h"
-#include "tests/unit/swap/syscall_hook.h"
+#include "tests/unit/swap/killed_child.h"
 
 namespace headrace::testing {
 namespace {
@@ -22,31 +21,20 @@ namespace {
 namespace fs = std::filesystem;
 
 // A child commits and goes back, loses a path now and then, and is killed before any of its file calls.
-class KilledBeforeAnyCall : public SwapPathsTest {
+class KilledBeforeAnyCall : public KilledChildTest {
  protected:
   enum class Run { commits, goes_back, loses_a_path, repairs };
   static constexpr const char* names[] = {"commits", "goes back", "loses a path", "repairs"};
   // Whether the run ended before the call.
   bool run_and_kill(Run kind, std::uint32_t parity, int call) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      int seen = 0;
-      const SyscallHook hook(folder_.path(), [&](const FileEvent&) {
-        if (seen++ == call) ::raise(SIGKILL);
-        return 0;
-      });
-      const auto engine = make_thread_engine({});
+    return ends_before_call(call, [&](IoEngine& engine) {
       if (kind == Run::repairs) {
-        (void)SwapStore::repair(options(3, parity).directories, *engine);
+        (void)SwapStore::repair(options(3, parity).directories, engine);
       } else {
-        const auto store = SwapStore::open(options(3, parity), *engine);
+        const auto store = SwapStore::open(options(3, parity), engine);
         run_steps(kind, *store);
       }
-      ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    return WIFEXITED(status);
+    });
   }
   void run_steps(Run kind, SwapStore& store) {
     if (kind == Run::loses_a_path) fs::remove_all(path(2));
@@ -59,12 +47,12 @@ class KilledBeforeAnyCall : public SwapPathsTest {
     }
     store.release_superseded();
   }
-  void start_again(std::uint32_t parity) {
-    for (const std::string& name : folder_.names()) fs::remove_all(folder_.path(name));
-    const auto engine = make_thread_engine({});
-    const auto store = SwapStore::create(options(3, parity), blocks_of({100'000, 4097}), *engine);
-    commit_step(*store, 1);
-    store->release_superseded();
+  // Without its first path the store has gone on to step 2.
+  void start_again_with_a_lost_path() {
+    start_again(1);
+    const auto store = open(options(3, 1));
+    fs::remove_all(path(0));
+    commit_and_release(*store, 2);
   }
 };
 
@@ -107,12 +95,7 @@ TEST_F(KilledBeforeAnyCall, a_run_that_goes_back_leaves_a_whole_step_without_any
 
 TEST_F(KilledBeforeAnyCall, a_repair_leaves_the_store_as_it_was_or_repaired) {
   for (int call = 0;; ++call) {
-    start_again(1);
-    {
-      const auto store = open(options(3, 1));
-      fs::remove_all(path(0));
-      commit_and_release(*store, 2);
-    }
+    start_again_with_a_lost_path();
     const bool ended = run_and_kill(Run::repairs, 1, call);
     EXPECT_TRUE(holds_step(*open(options(3, 1)), 2)) << "before call " << call;
     (void)SwapStore::repair(options(3, 1).directories, *engine_);
@@ -127,12 +110,7 @@ TEST_F(KilledBeforeAnyCall, a_repair_leaves_the_store_as_it_was_or_repaired) {
 TEST_F(KilledBeforeAnyCall,
        a_repair_and_a_step_without_the_repaired_path_never_mix_old_pieces_with_new_ones) {
   for (int call = 0;; ++call) {
-    start_again(1);
-    {
-      const auto store = open(options(3, 1));
-      fs::remove_all(path(0));
-      commit_and_release(*store, 2);
-    }
+    start_again_with_a_lost_path();
     const bool ended = run_and_kill(Run::repairs, 1, call);
     std::error_code none;  // a kill may have been before the folder was made
     fs::rename(path(0), folder_.path("away"), none);

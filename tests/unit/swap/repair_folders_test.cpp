@@ -1,14 +1,10 @@
 // Where a store's paths lie, as its folders record it: right for who is given only one of them, whatever
 // became of the repair that moved a path.
 #include <gmock/gmock.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 
-#include "tests/unit/swap/paths_fixture.h"
-#include "tests/unit/swap/syscall_hook.h"
+#include "tests/unit/swap/killed_child.h"
 
 namespace headrace::testing {
 namespace {
@@ -19,31 +15,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Directories = SwapStore::Directories;
 
-class RepairFoldersTest : public SwapPathsTest {
+class RepairFoldersTest : public KilledChildTest {
  protected:
-  void start_again() {
-    for (const std::string& name : folder_.names()) fs::remove_all(folder_.path(name));
-    const auto engine = make_thread_engine({});
-    const auto store = SwapStore::create(options(3, 1), blocks_of({100'000, 4097}), *engine);
-    commit_step(*store, 1);
-    store->release_superseded();
-  }
   // Whether the repair ended before the call.
   bool repair_and_kill(const Directories& directories, int call) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      int seen = 0;
-      const SyscallHook hook(folder_.path(), [&](const FileEvent&) {
-        if (seen++ == call) ::raise(SIGKILL);
-        return 0;
-      });
-      const auto engine = make_thread_engine({});
-      (void)SwapStore::repair(directories, *engine);
-      ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    return WIFEXITED(status);
+    return ends_before_call(call, [&](IoEngine& engine) { (void)SwapStore::repair(directories, engine); });
   }
   void expect_whole(const Directories& directories, int call) {
     for (const std::string& directory : directories)
@@ -63,7 +39,7 @@ TEST_F(RepairFoldersTest,
   const Directories old_ones = options(3, 1).directories, new_ones = {folder_.path("new"), path(1), path(2)};
   bool stopped_with_old_ones = false, stopped_with_new_ones = false;
   for (int call = 0;; ++call) {
-    start_again();
+    start_again(1);
     fs::remove_all(path(0));
     const bool ended = repair_and_kill(new_ones, call);
     const Directories known = SwapStore::directories_of(path(1));
@@ -85,7 +61,7 @@ TEST_F(RepairFoldersTest,
 }
 
 TEST_F(RepairFoldersTest, a_repair_of_folders_that_were_moved_records_where_they_are) {
-  start_again();
+  start_again(1);
   const Directories moved = {path(0), folder_.path("moved"), path(2)};
   fs::rename(path(1), moved[1]);
   EXPECT_TRUE(SwapStore::repair(moved, *engine_).problems.empty());
@@ -93,7 +69,7 @@ TEST_F(RepairFoldersTest, a_repair_of_folders_that_were_moved_records_where_they
 }
 
 TEST_F(RepairFoldersTest, a_folder_that_could_not_be_made_takes_no_ones_place) {
-  start_again();
+  start_again(1);
   fs::remove_all(path(0));
   EXPECT_EQ(SwapStore::repair({folder_.path("no parent/new"), path(1), path(2)}, *engine_).problems.size(),
             1u);
@@ -101,7 +77,7 @@ TEST_F(RepairFoldersTest, a_folder_that_could_not_be_made_takes_no_ones_place) {
 }
 
 TEST_F(RepairFoldersTest, folders_that_are_missing_or_too_many_are_named_with_all_that_are_to_be_given) {
-  start_again();
+  start_again(1);
   const auto refusal = [&](const Directories& given) {
     return message_of<UsageError>([&] { SwapStore::describe(given); });
   };

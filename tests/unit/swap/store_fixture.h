@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/types.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -18,34 +17,9 @@
 #include "headrace/io_engine.h"
 #include "headrace/state_hash.h"
 #include "headrace/swap_store.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace::testing {
-
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
-    std::string pattern = (parent / "headrace-swap-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed: " + pattern);
-    path_ = pattern;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
-  std::vector<std::string> names(const std::string& below = "") const {
-    std::vector<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(path(below)))
-      found.push_back(entry.path().filename().string());
-    std::sort(found.begin(), found.end());
-    return found;
-  }
-
- private:
-  std::string path_;
-};
 
 // Where flushing costs nothing: for copies whose flushes prove nothing.
 inline std::filesystem::path memory_folder() {

@@ -1,15 +1,14 @@
 #include "src/train/backends.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "headrace/io_probe.h"
 #include "tests/support/bounded_wait.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -29,22 +28,18 @@ std::size_t threads_that_submit() {
 
 class Backend : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "headrace-backends-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    options_.swap_paths = {name};
-    options_.engine.swap_directories = {name + "/rank-00000"};
+  Backend() {
+    options_.swap_paths = {folder_.path()};
+    options_.engine.swap_directories = {folder_.path("rank-00000")};
     options_.engine.optimizer_tier = Tier::nvme;
     options_.io = IoKind::io_uring;
   }
-  ~Backend() override { fs::remove_all(folder_); }
 
   // Whether so many threads of the kernel submit for a run's engine that has written a block. Others, of
   // rings that are closed, end some time later.
   bool submits_with_threads(const ResolvedOptions& options, std::size_t count) const {
     const Backends backends = make_backends(options, 1 << 20);
-    const IoFile file = IoFile::open(folder_ / "data", IoFile::Mode::create);
+    const IoFile file = IoFile::open(folder_.path("data"), IoFile::Mode::create);
     alignas(4096) static std::array<std::byte, 4096> block;
     EXPECT_TRUE(backends.io->submit(IoDirection::write, file, 0, HostLease::borrowed(block), block.size())
                     .wait()
@@ -52,7 +47,7 @@ class Backend : public ::testing::Test {
     return test::eventually([&] { return threads_that_submit() == count; });
   }
 
-  fs::path folder_;
+  const testing::TemporaryFolder folder_;
   ResolvedOptions options_;
 };
 
