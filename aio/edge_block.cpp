@@ -32,7 +32,7 @@ void EdgeBlock::move_block(IoDirection direction) {
     operation->address = block_.get();
     operation->transfer = Transfer(block_bytes_, block_bytes_, block_bytes_);
     operation->owner = shared_from_this();
-    path_.add(std::move(operation));
+    path_.add(std::move(operation), false);
   } catch (const std::bad_alloc&) {
     end({.code = ENOMEM});
   }

@@ -17,8 +17,10 @@ using RegionId = std::uint64_t;
 class IoPath {
  public:
   virtual ~IoPath() = default;
-  // Throws std::bad_alloc, and nothing was added.
-  virtual void add(std::shared_ptr<Operation> operation) = 0;
+  // Throws std::bad_alloc, and nothing was added. What may be kept back starts at issue_kept_back(), or when
+  // its thread waits or polls.
+  virtual void add(std::shared_ptr<Operation> operation, bool may_keep_back) = 0;
+  virtual void issue_kept_back() {}
   // Before the first bounced operation. Throws std::bad_alloc.
   virtual void prepare_to_bounce() {}
   // Blocks until the job, whose operations are all in this path, has ended.

@@ -9,6 +9,7 @@
 #include "aio/fork_count.h"
 #include "aio/transfer_parts.h"
 #include "headrace/errors.h"
+#include "headrace/io_batch.h"
 #include "headrace/log.h"
 
 namespace headrace::aio {
@@ -123,10 +124,11 @@ IoTicket QueuedEngine::submit(IoDirection direction, const IoFile& file, std::ui
 
 void QueuedEngine::start(const std::shared_ptr<Job>& job, const IoFile& file,
                          std::shared_ptr<TransferParts> parts) {
-  if (!file.direct()) return parts->start();
+  const bool may_keep_back = IoBatch::is_open(*this);
+  if (!file.direct()) return parts->start(may_keep_back);
   job->tracked = true;
   try {
-    file_ends_.enter(file.id(), [parts] { parts->start(); });
+    file_ends_.enter(file.id(), [parts, may_keep_back] { parts->start(may_keep_back); });
   } catch (const std::bad_alloc&) {
     job->tracked = false;
     parts->fail(ENOMEM);
@@ -235,6 +237,12 @@ void QueuedEngine::forget_region(RegionId region) {
     paths = all_paths();
   }
   for (const auto& path : paths) path->remove_region(region);
+}
+
+void QueuedEngine::issue_kept_back() {
+  if (in_forked_child()) return;
+  const std::shared_lock lock(paths_mutex_);
+  for (const auto& path : paths_) path->io->issue_kept_back();
 }
 
 IoCounters QueuedEngine::counters() const {

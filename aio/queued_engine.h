@@ -27,6 +27,7 @@ class QueuedEngine : public IoEngine, private EdgeHost {
                   Bytes bytes) final;
   IoCounters counters() const final;
   IoRegistration register_memory(std::span<std::byte> memory) final;
+  void issue_kept_back() final;
   ~QueuedEngine() override;
 
  protected:

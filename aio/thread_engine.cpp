@@ -40,7 +40,9 @@ class ThreadPath final : public IoPath {
   }
   ~ThreadPath() override { stop(); }
 
-  void add(std::shared_ptr<Operation> operation) override { queue_.add(std::move(operation)); }
+  void add(std::shared_ptr<Operation> operation, bool /*may_keep_back*/) override {
+    queue_.add(std::move(operation));
+  }
   void wait(Job& job) override {
     while (!job.finished()) job.sleep();
   }

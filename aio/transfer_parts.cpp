@@ -24,9 +24,9 @@ TransferParts::TransferParts(std::shared_ptr<Job> job, const IoFile& file, std::
   if (cut_.tail > 0) tail_ = edge(cut_.head + cut_.middle, cut_.tail);
 }
 
-void TransferParts::start() {
+void TransferParts::start(bool may_keep_back) {
   if (head_) start_part(head_->part(), [&] { head_->begin(); });
-  if (middle_) start_part(middle_->part, [&] { path_.add(middle_); });
+  if (middle_) start_part(middle_->part, [&] { path_.add(middle_, may_keep_back); });
   if (tail_) start_part(tail_->part(), [&] { tail_->begin(); });
 }
 

@@ -17,8 +17,8 @@ class TransferParts {
   // Requests have at most `request_bytes`. Starts nothing.
   TransferParts(std::shared_ptr<Job> job, const IoFile& file, std::uint64_t offset, std::byte* address,
                 Bytes request_bytes, IoPath& path, EdgeHost& host);
-  // A part that cannot start ends with ENOMEM.
-  void start();
+  // A part that cannot start ends with ENOMEM. Whole blocks may be kept back [IoPath::add].
+  void start(bool may_keep_back);
   void fail(int code);  // in place of start()
   Bytes bounced_bytes() const;
 

@@ -30,13 +30,24 @@ UringPath::~UringPath() {
   pump_.join();
 }
 
-void UringPath::add(std::shared_ptr<Operation> operation) {
+void UringPath::add(std::shared_ptr<Operation> operation, bool may_keep_back) {
   queue_.add(std::move(operation));
-  issue_queued();
+  if (!may_keep_back || !keep_back()) issue_queued();
+}
+
+// Of a part of the depth: the device has the others to do meanwhile.
+bool UringPath::keep_back() {
+  constexpr std::size_t part = 4;
+  return ++kept_back_ < slots_.size() / part;
+}
+
+void UringPath::issue_kept_back() {
+  if (kept_back_ > 0) issue_queued();
 }
 
 void UringPath::issue_queued() {
   Lock lock(mutex_);
+  kept_back_ = 0;
   Outcomes at_once;
   do {
     settle(lock, at_once);
@@ -46,6 +57,7 @@ void UringPath::issue_queued() {
 }
 
 void UringPath::wait(Job& job) {
+  issue_kept_back();
   Lock lock(mutex_);
   while (!job.finished()) {
     if (!driven_ && in_flight()) {
@@ -79,6 +91,7 @@ class UringPath::Driving {
 };
 
 void UringPath::poll() {
+  issue_kept_back();
   Lock lock(mutex_);
   if (driven_) return;
   const Driving driving(*this, lock);

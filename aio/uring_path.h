@@ -8,6 +8,8 @@
 // the depth allows and nobody waits does a thread of the engine drive (it is started when that happens
 // first).
 //
+// [Note: kept back] What a batch keeps back is queued and not issued; whoever drives issues it with the rest.
+//
 // Any thread may submit, so the ring is neither SINGLE_ISSUER nor DEFER_TASKRUN, and not COOP_TASKRUN either:
 // with that, completions would keep until a thread that submitted and now computes enters the kernel.
 #pragma once
@@ -35,7 +37,8 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   UringPath(const Uring::Options& options, Bytes in_flight_bytes, const RequestHook& hook);
   ~UringPath() override;
 
-  void add(std::shared_ptr<Operation> operation) override;
+  void add(std::shared_ptr<Operation> operation, bool may_keep_back) override;
+  void issue_kept_back() override;
   void prepare_to_bounce() override;
   void wait(Job& job) override;
   void poll() override;
@@ -61,6 +64,7 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   };
   using Outcomes = std::vector<Outcome>;
 
+  bool keep_back();
   void issue_queued() override;
   // All under the lock.
   bool in_flight() const { return free_slots_.size() < slots_.size(); }
@@ -96,6 +100,7 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   Outcomes driver_outcomes_;
   int broken_ = 0;  // an errno value: the ring can no longer be used
   std::deque<Job*> sleepers_;
+  std::atomic<std::uint32_t> kept_back_{0};  // operations, or some that were issued since
   std::atomic<Bytes> registered_bytes_{0};
 
   std::condition_variable pump_needed_;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "headrace/errors.h"
+#include "headrace/io_batch.h"
 
 namespace headrace::swap {
 namespace {
@@ -41,6 +42,7 @@ Transfer::Transfer(std::shared_ptr<Stripes> stripes, IoDirection direction, std:
       buffer_(std::move(buffer)),
       parity_(std::move(parity)),
       good_(entries_.size()) {
+  const IoBatch batch(stripes_->engine);
   if (stripes_->map.piece_bytes(block_) == 0) {
     complete_ = true;
   } else if (direction_ == IoDirection::read) {

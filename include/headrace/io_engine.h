@@ -128,6 +128,7 @@ class IoEngine {
   // Makes transfers inside the memory cheaper where the engine can: io_uring locks its pages. What is refused
   // (one warning, when the limit of locked memory is the cause) works as if not registered. At any time.
   virtual IoRegistration register_memory(std::span<std::byte> /*memory*/) { return {}; }
+  virtual void issue_kept_back() {}  // what a batch of the thread has kept back [io_batch.h]
 };
 
 struct IoEngineOptions {

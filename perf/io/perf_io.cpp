@@ -26,6 +26,7 @@
 
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "headrace/io_batch.h"
 #include "headrace/io_engine.h"
 
 namespace headrace {
@@ -187,6 +188,7 @@ class Run {
     std::vector<IoTicket> in_flight(depth_);
     const std::uint64_t header = header_of(generation, begin / block_bytes_);
     const std::uint64_t blocks = (end - begin) / block_bytes_;
+    const IoBatch batch(engine_);
     for (std::uint64_t i = 0; i < blocks + depth_; ++i) {
       const auto buffer = static_cast<std::uint32_t>(i % depth_);
       if (IoTicket ended = std::move(in_flight[buffer])) {
