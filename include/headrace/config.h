@@ -40,6 +40,7 @@ struct ScheduleOptions {
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 enum class IoKind : std::uint8_t { automatic, io_uring, threads };
+std::string_view name_of(IoKind kind);  // "auto", "io_uring", "threads"
 
 struct ResolvedOptions {
   ModelConfig model;

@@ -14,5 +14,7 @@ std::string folder_problem(std::string_view name, const std::string& path, std::
 void require_usable_folder(std::string_view name, const std::string& path, std::string_view purpose);
 // Throws UsageError where two of the paths are one folder, however they are written.
 void require_different_folders(std::string_view name, const std::vector<std::string>& paths);
+// On tmpfs or ramfs: what is kept there takes memory. False where it cannot be found out.
+bool lies_in_memory(const std::string& path);
 
 }  // namespace headrace

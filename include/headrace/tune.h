@@ -16,17 +16,19 @@
 
 namespace headrace {
 
-// What is tuned. The values are those of the settings of the same names.
+// What is tuned. The values are those of the settings of the same names; the defaults are a run's.
 struct SwapPoint {
-  Bytes block_bytes = 3 << 20;  // one optimizer block: master and moments
-  std::uint32_t buffers = 8;    // blocks in memory: read ahead, updated, written behind
-  std::uint32_t queue_depth = 32;
-  Bytes request_bytes = 1 << 20;
+  Bytes block_bytes = 3 << 20;    // one optimizer block: master and moments
+  std::uint32_t buffers = 8;      // blocks in memory: read ahead, updated, written behind
+  std::uint32_t queue_depth = 0;  // 0: the engine's choice for the drive
+  Bytes request_bytes = 0;        // likewise
   IoKind io = IoKind::automatic;
   std::uint32_t placement = 0;  // of TuneReport::placements
   bool operator==(const SwapPoint&) const = default;
 };
-std::string text_of(const SwapPoint& point);  // "block 3MiB, 8 buffers, depth 32, requests 1MiB, io_uring"
+std::string text_of(const SwapPoint& point);  // "block 3MiB, 8 buffers, depth auto, requests 1MiB, io_uring"
+std::string depth_text(const SwapPoint& point);    // "32", "auto"
+std::string request_text(const SwapPoint& point);  // "1MiB", "auto"
 
 // Over which of the swap paths the blocks lie.
 struct SwapPlacement {
@@ -42,6 +44,7 @@ struct TuneOptions {
   Bytes host_memory_bytes = Bytes{1} << 30;  // most that a point may take
   std::uint64_t parameters = 0;              // of the run that is planned; 0: as many as a trial has
   Durability durability = Durability::step;
+  int threads = 0;  // of the update, where the user has chosen; 0: this machine's
 };
 
 // One sample of a point, or why there is none.
@@ -62,6 +65,7 @@ struct TuneComparison {
   SwapPoint with{};
   int pairs = 0;
   double ratio = 0, deviation = 0;  // median over the pairs, median absolute deviation
+  double least = 0, most = 0;       // of the pairs
 };
 
 // What the best point reaches, and what it could: medians over rounds that alternate the real step, the same
@@ -89,10 +93,13 @@ struct TuneReport {
   SwapPoint defaults;                           // of a run, as they are on this machine
   std::optional<TuneComparison> over_defaults;  // none: the best is the defaults, or they did not run
   std::string without_defaults;                 // why they did not run
+  std::vector<std::string> untried;             // what no trial has varied, for want of time, space or memory
+  double drift = 0;  // of the defaults' rate from sample to sample: the largest to the least; 0: no two
   std::optional<TuneCeiling> ceiling;
   std::uint64_t trial_parameters = 0, parameters = 0;  // predicted for the second
   double step_seconds = 0;                             // predicted
   Bytes written_bytes_a_step = 0;                      // of `parameters`, parity included, to all paths
+  Bytes written_bytes = 0;                             // by the tuning, as the kernel counts; 0: not known
   Bytes memory_bytes = 0, peak_rss_bytes = 0;          // of the best point's buffers; of this process
   double seconds = 0;
   bool stopped = false;
@@ -117,6 +124,9 @@ TuneReport tune_swap(const TuneOptions& options, const TuneControl& control);
 inline constexpr std::string_view predicted_scope =
     "from the last gradient to the commit; without forward, backward, traffic between ranks, and what a "
     "model beside it takes of memory and cores";
+
+// A step writes no more than the tuning did: a drive's fast cache, if there is one, is in both.
+bool within_what_was_written(const TuneReport& report);
 
 // Bytes written in a day of steps one behind the other.
 double written_bytes_a_day(const TuneReport& report);

@@ -1,5 +1,7 @@
 #include "headrace/folders.h"
 
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -57,6 +59,13 @@ void require_different_folders(std::string_view name, const std::vector<std::str
         throw UsageError(
             fmt::format("{} {} and {} {} are the same folder. Give each once.", name, *other, name, *path));
     }
+}
+
+bool lies_in_memory(const std::string& path) {
+  struct statfs system {};
+  if (::statfs(path.c_str(), &system) != 0) return false;
+  const auto type = static_cast<unsigned long>(system.f_type);
+  return type == TMPFS_MAGIC || type == RAMFS_MAGIC;
 }
 
 }  // namespace headrace

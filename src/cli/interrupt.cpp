@@ -10,16 +10,21 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a handler may only touch 
 
 }  // namespace
 
-Interrupt::Interrupt() {
+Interrupt::Interrupt(Handles handles) {
   interrupted = false;
+  std::vector<int> signals = {SIGINT, SIGUSR1};
+  if (handles == Handles::termination_too) signals.push_back(SIGTERM);
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = true; };
   action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
-  for (std::size_t s = 0; s < handled_.size(); ++s) ::sigaction(handled_[s], &action, &previous_[s]);
+  for (const int signal : signals) {
+    previous_.emplace_back(signal, action);
+    ::sigaction(signal, &action, &previous_.back().second);
+  }
 }
 
 Interrupt::~Interrupt() {
-  for (std::size_t s = 0; s < handled_.size(); ++s) ::sigaction(handled_[s], &previous_[s], nullptr);
+  for (const auto& [signal, before] : previous_) ::sigaction(signal, &before, nullptr);
 }
 
 bool Interrupt::requested() const {

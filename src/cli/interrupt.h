@@ -4,13 +4,17 @@
 
 #include <signal.h>
 
-#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace headrace::cli {
 
 class Interrupt {
  public:
-  Interrupt();
+  // SIGTERM too, by work that would leave files behind.
+  enum class Handles : std::uint8_t { interrupt, termination_too };
+  explicit Interrupt(Handles handles = Handles::interrupt);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
@@ -19,8 +23,7 @@ class Interrupt {
   static constexpr int exit_status = 130;
 
  private:
-  static constexpr std::array handled_ = {SIGINT, SIGUSR1};
-  std::array<struct sigaction, handled_.size()> previous_{};
+  std::vector<std::pair<int, struct sigaction>> previous_;  // of each signal
 };
 
 }  // namespace headrace::cli

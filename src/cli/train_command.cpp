@@ -14,11 +14,11 @@ void add_train(CLI::App& program, int& status) {
       "Ctrl-C (one process) or SIGUSR1 (also to mpirun) finishes the step, commits and ends with status "
       "130.\n"
       "Exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 130 stopped by a signal.\n\n"
-      "Example: gpt2-70m in 64 MiB of device memory, optimizer states on NVMe\n"
+      "Example: gpt2-70m in 80 MiB of device memory, optimizer states on NVMe\n"
       "  mkdir -p /tmp/swap\n"
       "  headrace train --model gpt2-70m --data /usr/include/c++ --eval-data /usr/include/stdio.h \\\n"
       "    --batch-size 1 --recompute --stage 3 --offload-parameters cpu --offload-gradients cpu \\\n"
-      "    --offload-optimizer nvme --swap-path /tmp/swap --device-memory 64MiB --steps 20\n"
+      "    --offload-optimizer nvme --swap-path /tmp/swap --device-memory 80MiB --steps 20\n"
       "With several ranks: mpirun -n 4 headrace train ...");
   command->callback([flags, &status] {
     const ResolvedOptions options = flags->resolve(launch_info());

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "headrace/bench.h"
 #include "headrace/cpu_pool.h"
@@ -64,12 +65,26 @@ Bytes memory_limit(const std::vector<std::string>& given) {
   return limit;
 }
 
+bool is_text(const std::string& name) {
+  try {
+    (void)nlohmann::json(name).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
 std::vector<std::string> paths_of(const std::vector<std::string>& given) {
   if (given.empty())
     throw UsageError(
         "no drive is given: --swap-path DIR, a folder on the drive that is to hold optimizer states.");
-  for (const std::string& path : given)
+  for (const std::string& path : given) {
     require_usable_folder("--swap-path", path, "on the drive to tune for");
+    if (!is_text(path))
+      throw UsageError(
+          "--swap-path: the value is not UTF-8 text, and neither a swap store nor a configuration can hold "
+          "it. Give the folder another name, or a link that has one.");
+  }
   require_different_folders("--swap-path", given);
   return given;
 }
@@ -97,6 +112,9 @@ TuneOptions options_of(const TuneFlags& flags) {
     options.parameters = static_cast<std::uint64_t>(
         number_of("--parameters", only_value("--parameters", flags.parameters), 1, most_parameters, true));
   options.durability = durability_of(flags.durability);
+  if (!flags.threads.empty())
+    options.threads =
+        static_cast<int>(number_of("--threads", only_value("--threads", flags.threads), 1, 4096, true));
   return options;
 }
 
@@ -121,6 +139,15 @@ std::string output_file(const std::string& flag, const std::vector<std::string>&
   return path;
 }
 
+// The report and the configuration.
+std::pair<std::string, std::string> output_files(const TuneFlags& flags) {
+  const std::string json = output_file("--json", flags.json), fragment = output_file("--to", flags.to);
+  std::error_code error;
+  if (!json.empty() && !fragment.empty() && fs::equivalent(json, fragment, error))
+    throw UsageError(fmt::format("--json and --to are both {}. Give each a file of its own.", json));
+  return {json, fragment};
+}
+
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::trunc);
   file << text;
@@ -133,6 +160,12 @@ void remove_if_empty(const std::string& path) {
   std::error_code error;
   if (!path.empty() && fs::is_regular_file(path, error) && fs::file_size(path, error) == 0)
     fs::remove(path, error);
+}
+
+std::string states_on_fewer_paths(const TuneReport& report, const TuneOptions& options) {
+  const SwapPlacement& placement = report.placements[report.best->placement];
+  if (placement.paths.size() == options.swap_paths.size()) return "";
+  return fmt::format(" (states on {} alone)", placement.name);
 }
 
 int finish(const TuneFlags& flags, const TuneOptions& options, const TuneReport& report,
@@ -150,7 +183,8 @@ int finish(const TuneFlags& flags, const TuneOptions& options, const TuneReport&
   fmt::print("{}", tune_text(report, options, endurance));
   if (!fragment.empty()) {
     write_file(fragment, config_fragment(report, options));
-    fmt::print("wrote {}: headrace train --config {} ...\n", fragment, fragment);
+    fmt::print("wrote {}{}: headrace train --config {} ...\n", fragment,
+               states_on_fewer_paths(report, options), fragment);
   }
   return report.stopped ? Interrupt::exit_status : 0;
 }
@@ -163,11 +197,9 @@ int run_tune(const TuneFlags& flags) {
                     launch.launcher, launch.size));
   const TuneOptions options = options_of(flags);
   (void)endurance_bytes(flags);
-  if (!flags.threads.empty())
-    set_cpu_threads(
-        static_cast<int>(number_of("--threads", only_value("--threads", flags.threads), 1, 4096, true)));
-  const std::string json = output_file("--json", flags.json), fragment = output_file("--to", flags.to);
-  const Interrupt interrupt;
+  if (options.threads > 0) set_cpu_threads(options.threads);
+  const auto [json, fragment] = output_files(flags);
+  const Interrupt interrupt(Interrupt::Handles::termination_too);
   TuneScreen screen(options);
   const TuneControl control{
       .stop_requested = [&] { return interrupt.requested(); },
@@ -218,8 +250,10 @@ void add_tune(CLI::App& program, int& status) {
       "runner-up\n"
       "and the defaults in turns. Only what ran is proposed. The files (about 2 GB for a drive of 2 GB/s) "
       "are in\n"
-      "DIR/headrace-tune and are gone afterwards. --json has every sample.\n"
-      "Ctrl-C prints the best so far and ends with status 130.\n"
+      "DIR/headrace-tune and are gone afterwards; what is written meanwhile counts for the drive's endurance "
+      "(nearly\n"
+      "SECONDS times its rate). --json has every sample.\n"
+      "Ctrl-C and SIGTERM end it with the best so far and status 130.\n"
       "Exit status: 0 done, 1 nothing ran, 2 wrong usage, 3 does not fit, 130 stopped.\n\n"
       "Example: tune for a model of 7e9 parameters on a drive with 600 TBW, then train with what was found\n"
       "  headrace tune --swap-path /nvme --parameters 7e9 --endurance-tbw 600 --to swap.json\n"

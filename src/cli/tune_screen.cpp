@@ -1,6 +1,7 @@
 #include "src/cli/tune_screen.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -12,11 +13,6 @@ namespace headrace::cli {
 namespace {
 
 constexpr double terabyte = 1e12;
-
-const char* engine_name(IoKind kind) {
-  constexpr const char* names[] = {"auto", "io_uring", "threads"};
-  return names[static_cast<std::size_t>(kind)];
-}
 
 std::string_view meaning_of(std::string_view stage) {
   constexpr std::pair<std::string_view, std::string_view> meanings[] = {
@@ -41,9 +37,8 @@ std::string heading() {
 
 std::string row_of(const TuneTrial& trial) {
   const SwapPoint& point = trial.point;
-  std::string row =
-      fmt::format("{:>10} {:>7} {:>5} {:>8} {:<8} ", size_text(point.block_bytes), point.buffers,
-                  point.queue_depth, size_text(point.request_bytes), engine_name(point.io));
+  std::string row = fmt::format("{:>10} {:>7} {:>5} {:>8} {:<8} ", size_text(point.block_bytes),
+                                point.buffers, depth_text(point), request_text(point), name_of(point.io));
   const std::string placement = trial.placement.empty() ? "" : "  " + trial.placement;
   if (!trial.failure.empty()) return row + fmt::format("failed{}: {}\n", placement, trial.failure);
   const std::string ratio = trial.over_defaults > 0 ? fmt::format("{:.2f}", trial.over_defaults) : "-";
@@ -52,14 +47,15 @@ std::string row_of(const TuneTrial& trial) {
 }
 
 std::string weight_of(const TuneComparison& comparison) {
-  return fmt::format("{} pair{} of samples, spread {:.2f}", comparison.pairs,
-                     comparison.pairs == 1 ? "" : "s", comparison.deviation);
+  if (comparison.pairs == 1) return "1 pair of samples";
+  return fmt::format("{:.2f} to {:.2f} in {} pairs of samples", comparison.least, comparison.most,
+                     comparison.pairs);
 }
 
-// Fewer could have come out the other way round.
-bool too_few(const std::optional<TuneComparison>& comparison) {
+// Another tuning could come to the opposite.
+bool unsure(const std::optional<TuneComparison>& comparison) {
   constexpr int enough = 3;
-  return comparison && comparison->pairs < enough;
+  return comparison && (comparison->pairs < enough || (comparison->least < 1 && comparison->most > 1));
 }
 
 std::string name_of(const SwapPoint& point, const TuneReport& report) {
@@ -67,8 +63,16 @@ std::string name_of(const SwapPoint& point, const TuneReport& report) {
   return fmt::format("{}, {}", text_of(point), report.placements[point.placement].name);
 }
 
+bool ran_alone(const TuneReport& report) {
+  return std::all_of(report.trials.begin(), report.trials.end(), [&](const TuneTrial& trial) {
+    return trial.point == *report.best || !trial.failure.empty();
+  });
+}
+
 std::string over_defaults_text(const TuneReport& report) {
-  if (*report.best == report.defaults) return "  these are the defaults: nothing was found to be faster\n";
+  if (*report.best == report.defaults)
+    return fmt::format("  these are the defaults: {}\n",
+                       ran_alone(report) ? "no other point ran" : "nothing was found to be faster");
   if (report.over_defaults)
     return fmt::format("  {:.2f} x the defaults ({}; {})\n", report.over_defaults->ratio,
                        name_of(report.defaults, report), weight_of(*report.over_defaults));
@@ -76,8 +80,23 @@ std::string over_defaults_text(const TuneReport& report) {
                      report.without_defaults);
 }
 
+std::string doubts_text(const TuneReport& report) {
+  constexpr double noticeable = 1.2;
+  std::string text;
+  if (!report.untried.empty())
+    text += fmt::format("  only one {} was tried: more need --seconds, space or --host-memory\n",
+                        fmt::join(report.untried, ", one "));
+  if (report.drift > noticeable)
+    text += fmt::format(
+        "  the drive's rate drifted meanwhile: the defaults' best sample was {:.2f} x their "
+        "worst, so compare no rows, only what ran in turns\n",
+        report.drift);
+  return text;
+}
+
 std::string comparisons_text(const TuneReport& report) {
   std::string text = over_defaults_text(report);
+  if (!report.over_runner_up && ran_alone(report)) return text;
   if (!report.over_runner_up)
     return text +
            "  no time was left to try it in turns with the next best: give more --seconds to be sure\n";
@@ -86,21 +105,30 @@ std::string comparisons_text(const TuneReport& report) {
     text += fmt::format("  {:.2f} x the runner-up ({}; {}){}\n", report.over_runner_up->ratio,
                         name_of(report.over_runner_up->with, report), weight_of(*report.over_runner_up),
                         report.for_memory ? ": equal within the noise, and it takes less memory" : "");
-  if (too_few(report.over_defaults) || too_few(report.over_runner_up))
-    text += "  so few pairs could have come out otherwise: give more --seconds to be sure\n";
-  return text;
+  if (unsure(report.over_defaults) || unsure(report.over_runner_up))
+    text += "  these pairs could have come out otherwise: give more --seconds to be sure\n";
+  return text + doubts_text(report);
+}
+
+std::string rounds_text(const TuneCeiling& c) {
+  constexpr double percent = 100;
+  if (c.rounds == 1) return "1 round";
+  return fmt::format("{} rounds, half of them within {:.0f}%", c.rounds, percent * c.deviation);
 }
 
 std::string ceiling_text(const TuneCeiling& c) {
   constexpr double percent = 100, milliseconds = 1e3;
   const double a_block = c.null_step_seconds / static_cast<double>(c.blocks);
   std::string text = fmt::format(
-      "  {:.0f}% of what its own reads and writes allow: the same step without the update takes "
-      "{:.3f} s ({} rounds, spread {:.0f}%)\n",
-      percent * c.share, c.null_step_seconds, c.rounds, percent * c.deviation);
+      "  {:.0f}% of what its own reads and writes allow: a step takes {:.3f} s, the same without the update "
+      "{:.3f} s ({})\n",
+      percent * c.share, c.step_seconds, c.null_step_seconds, rounds_text(c));
+  if (c.share > 1) text += "  (more than all is the drive's noise)\n";
   if (c.alone_seconds > 0)
     text += fmt::format(
-        "  {:.2f} x plain reads at {:.2f} GB/s and plain writes at {:.2f} GB/s, one after the other\n",
+        "  {:.2f} x plain reads at {:.2f} GB/s and then plain writes at {:.2f} GB/s of as many bytes, both "
+        "in "
+        "turns with the steps\n",
         c.over_alone(), c.read_bytes_per_second * 1e-9, c.write_bytes_per_second * 1e-9);
   return text +
          fmt::format("  the {} is the limit: a block's read and write take {:.2f} ms, its update {:.2f} ms\n",
@@ -141,6 +169,14 @@ std::string life_text(const TuneReport& report, double endurance_bytes) {
                             100 * terabyte / a_day);
 }
 
+std::string cache_text(const TuneReport& report) {
+  if (report.written_bytes == 0 || within_what_was_written(report)) return "";
+  return fmt::format(
+      "  a step writes more than this tuning did ({:.3g} GB): a drive with a fast cache is slower past it;\n"
+      "  headrace bench nvme --sustained 300 measures that\n",
+      static_cast<double>(report.written_bytes) * 1e-9);
+}
+
 }  // namespace
 
 void TuneScreen::print(const std::string& text) {
@@ -179,8 +215,8 @@ std::string tune_text(const TuneReport& report, const TuneOptions& options, doub
   if (report.ceiling) text += ceiling_text(*report.ceiling);
   text += fmt::format("a step of {:.4g} M parameters: {}{}\n  ({})\n",
                       static_cast<double>(report.parameters) * 1e-6, duration_text(report.step_seconds),
-                      report.parameters == report.trial_parameters ? "" : ", in proportion to a trial's",
-                      predicted_scope);
+                      report.parameters == report.trial_parameters ? "" : ", by a trial's", predicted_scope);
+  text += cache_text(report);
   text += life_text(report, endurance_bytes);
   if (report.stopped) text += "stopped: the best of what was tried so far\n";
   return text;

@@ -41,11 +41,27 @@ OpsFactory ops_factory(DeviceKind device) {
   return device == DeviceKind::cuda ? make_cuda_ops : make_cpu_ops;
 }
 
+namespace {
+
+std::unique_ptr<IoEngine> make_uring_or_say_who_asks(const IoEngineOptions& options) {
+  try {
+    return make_uring_engine(options);
+  } catch (const Error& refusal) {
+    throw Error(
+        fmt::format("{} This run asks for it, by --io io_uring, --require-io-uring or headrace.io of its "
+                    "configuration (which "
+                    "`headrace tune` writes): with --io auto in their place threads do its work.",
+                    refusal.what()));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<IoEngine> make_io(IoKind kind, IoEngineOptions options) {
   options.require_io_uring = kind == IoKind::io_uring;
   switch (kind) {
     case IoKind::io_uring:
-      return make_uring_engine(options);
+      return make_uring_or_say_who_asks(options);
     case IoKind::threads:
       return make_thread_engine(options);
     case IoKind::automatic:

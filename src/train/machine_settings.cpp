@@ -6,15 +6,21 @@
 #include "src/train/setting_groups.h"
 #include "src/train/setting_values.h"
 
-namespace headrace::settings {
+namespace headrace {
+
+std::string_view name_of(IoKind kind) {
+  constexpr std::string_view names[] = {"auto", "io_uring", "threads"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+namespace settings {
 namespace {
 
 void set_io(Settings& settings, const ConfigValue& value) {
   settings.io = static_cast<IoKind>(value.choice({"auto", "io_uring", "threads"}));
 }
 Json get_io(const Settings& settings) {
-  constexpr const char* names[] = {"auto", "io_uring", "threads"};
-  return names[static_cast<std::size_t>(settings.io)];
+  return name_of(settings.io);
 }
 void set_io_request(Settings& settings, const ConfigValue& value) {
   settings.io_request_bytes = buffer_bytes(value, 1);  // below a block of the file, it is one
@@ -65,4 +71,5 @@ std::vector<NativeSetting> machine_tuning() {
   };
 }
 
-}  // namespace headrace::settings
+}  // namespace settings
+}  // namespace headrace

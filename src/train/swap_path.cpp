@@ -177,11 +177,10 @@ void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, Commun
 void warn_of_poor_paths(const ResolvedOptions& options) {
   std::map<dev_t, std::vector<std::string>> drives;
   for (const std::string& path : options.swap_paths) {
-    struct statfs system {};
     struct stat status {};
-    if (::statfs(path.c_str(), &system) != 0 || ::stat(path.c_str(), &status) != 0) continue;
+    if (::stat(path.c_str(), &status) != 0) continue;
     drives[status.st_dev].push_back(path);
-    if (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC)
+    if (lies_in_memory(path))
       log_warning(
           fmt::format("{} {} is on a file system in memory: what is kept there takes host memory, which "
                       "--host-memory does not bound. Give a folder on an NVMe drive.",

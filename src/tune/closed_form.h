@@ -18,4 +18,13 @@ double shared_path_step(const BlockSeconds& block, std::uint64_t blocks, std::ui
 // r + w as the pipeline itself sees it, however reads and writes share the path.
 double step_over_null(double null_seconds, double compute, std::uint64_t blocks, std::uint32_t buffers);
 
+struct TimedStep {
+  std::uint64_t parameters = 0;
+  double seconds = 0;
+};
+// A step of `parameters`, from a large and a small one: what a step costs however small it is (the first
+// read, the last write, the flush) is paid once, the rest is in proportion. Without a small one, all of it
+// is.
+double step_of(std::uint64_t parameters, const TimedStep& large, const TimedStep& small);
+
 }  // namespace headrace::tune

@@ -31,7 +31,9 @@ void fill(std::span<std::byte> memory) {
 
 std::optional<RawBuffers> raw_buffers(const SwapPoint& point, Bytes available) {
   constexpr std::uint32_t fewest = 2;
-  const Bytes least = round_up(std::min(point.request_bytes, point.block_bytes), page_bytes);
+  constexpr Bytes usual_request = Bytes{1} << 20;
+  const Bytes request = point.request_bytes > 0 ? point.request_bytes : usual_request;
+  const Bytes least = round_up(std::min(request, point.block_bytes), page_bytes);
   const Bytes block =
       std::min(round_up(point.block_bytes, page_bytes), available / fewest / page_bytes * page_bytes);
   if (block < least) return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "headrace/optimizer_blocks.h"
 #include "src/tune/failures.h"
 #include "src/tune/statistics.h"
 #include "src/tune/tune_space.h"
@@ -28,6 +29,16 @@ std::vector<std::string> Trials::paths_of(const SwapPoint& point, const std::str
   return chosen;
 }
 
+SwapPipelineOptions Trials::pipeline_options(const SwapPoint& point, const std::string& store) const {
+  return {.point = point,
+          .parameters = parameters_,
+          .folders = paths_of(point, store),
+          .path_rates = placements_[point.placement].rates,
+          .parity = options_.parity,
+          .durability = options_.durability,
+          .host_memory_bytes = options_.host_memory_bytes};
+}
+
 std::unique_ptr<SwapPipeline> Trials::open(const SwapPoint& point) {
   const std::string store = store_name(point);
   const bool known = std::find(kept_.begin(), kept_.end(), store) != kept_.end();
@@ -35,15 +46,9 @@ std::unique_ptr<SwapPipeline> Trials::open(const SwapPoint& point) {
   if (known && !reuse) drop(store);
   while (!reuse && kept_.size() >= stores_kept) drop(std::string(kept_.back()));
   try {
-    auto pipeline =
-        std::make_unique<SwapPipeline>(SwapPipelineOptions{.point = point,
-                                                           .parameters = parameters_,
-                                                           .folders = paths_of(point, store),
-                                                           .path_rates = placements_[point.placement].rates,
-                                                           .parity = options_.parity,
-                                                           .durability = options_.durability,
-                                                           .host_memory_bytes = options_.host_memory_bytes,
-                                                           .reuse = reuse});
+    SwapPipelineOptions pipeline_options = this->pipeline_options(point, store);
+    pipeline_options.reuse = reuse;
+    auto pipeline = std::make_unique<SwapPipeline>(pipeline_options);
     if (!reuse) (void)pipeline->step(UpdateKind::adam);  // a first write of an extent is slower than the next
     std::erase(kept_, store);
     kept_.push_front(store);
@@ -81,6 +86,21 @@ TuneTrial Trials::run(const SwapPoint& point, const std::function<bool()>& over)
     if (!failure->of_limit) drop(store_name(point));
   }
   return trial;
+}
+
+TimedStep Trials::time_small_step(const SwapPoint& point) {
+  constexpr std::size_t steps = 5;
+  const std::string store = "small";
+  SwapPipelineOptions options = pipeline_options(point, store);
+  options.parameters = block_numel(point.block_bytes) * options.folders.size();
+  std::vector<double> seconds;
+  {
+    SwapPipeline pipeline(options);
+    (void)pipeline.step(UpdateKind::adam);  // the second generation's first write
+    while (seconds.size() < steps) seconds.push_back(pipeline.step(UpdateKind::adam).seconds);
+  }
+  files_.remove(store);
+  return {.parameters = options.parameters, .seconds = median(std::move(seconds))};
 }
 
 }  // namespace headrace::tune

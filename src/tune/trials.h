@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 
+#include "src/tune/closed_form.h"
 #include "src/tune/swap_pipeline.h"
 #include "src/tune/tune_files.h"
 
@@ -25,10 +26,13 @@ class Trials {
   TuneTrial run(const SwapPoint& point, const std::function<bool()>& over);
   // The pipeline at a point, every extent of it written before.
   std::unique_ptr<SwapPipeline> open(const SwapPoint& point);
+  // A step with one block for each path, the median of a few: what a step costs however small it is.
+  TimedStep time_small_step(const SwapPoint& point);
   // The path of `name` in each folder of the point's placement.
   std::vector<std::string> paths_of(const SwapPoint& point, const std::string& name) const;
 
  private:
+  SwapPipelineOptions pipeline_options(const SwapPoint& point, const std::string& store) const;
   void drop(const std::string& store);
   TuneTrial measure(const SwapPoint& point, const std::function<bool()>& over);
 

@@ -5,15 +5,21 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <map>
 
+#include "headrace/bench.h"
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "headrace/folders.h"
+#include "headrace/machine_files.h"
 #include "headrace/optimizer_blocks.h"
 #include "headrace/train.h"
 #include "src/tune/ceiling.h"
+#include "src/tune/closed_form.h"
 #include "src/tune/failures.h"
+#include "src/tune/report_facts.h"
 #include "src/tune/resident_update.h"
 #include "src/tune/search_loop.h"
 #include "src/tune/trials.h"
@@ -52,6 +58,14 @@ dev_t file_system_of(const std::string& path) {
   return status.st_dev;
 }
 
+// By the kernel's count; 0 where it has none.
+Bytes written_by_this_process() {
+  const auto text = MachineFiles().value_of("/proc/self/io", "write_bytes");
+  Bytes bytes = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), bytes);
+  return bytes;
+}
+
 class Tuning {
  public:
   Tuning(const TuneOptions& options, const TuneControl& control)
@@ -62,6 +76,9 @@ class Tuning {
     search();
     if (report_.best && !stopped()) measure_best();
     predict();
+    report_.untried = unvaried(report_.trials);
+    report_.drift = drift_of(report_.defaults, report_.trials);
+    report_.written_bytes = written_by_this_process() - written_before_;
     report_.peak_rss_bytes = peak_rss_bytes();
     report_.stopped = stopped();
     report_.seconds = now();
@@ -96,15 +113,20 @@ class Tuning {
       const double read = file.read(most).bytes_per_second(), write = file.write(most).bytes_per_second();
       rates.push_back(2 / (1 / read + 1 / write));
       together.read_bytes_per_second += read, together.write_bytes_per_second += write;
-      control_.note(fmt::format("{}: reads {:.2f} GB/s, writes {:.2f} GB/s, each alone",
-                                options_.swap_paths[p], read * 1e-9, write * 1e-9));
+      control_.note(
+          fmt::format("{}: reads {:.2f} GB/s, writes {:.2f} GB/s, each alone, {} blocks of {} in "
+                      "flight, just after their first write",
+                      options_.swap_paths[p], read * 1e-9, write * 1e-9, buffers->count,
+                      size_text(buffers->block_bytes)));
     }
     files_.remove("probe");
     tell_of_shared_file_systems();
+    tell_of_memory();
     report_.placements = make_placements(options_.swap_paths, rates, options_.parity);
     report_.trial_parameters = trial_parameters(together, options_.seconds, available, options_.parameters);
     control_.note(
-        fmt::format("sized by these rates, a trial is a few steps of {:.1f} M parameters ({} of states)",
+        fmt::format("sized by these rates and the space there, a trial is a few steps of {:.1f} M parameters "
+                    "({} of states)",
                     static_cast<double>(report_.trial_parameters) * 1e-6,
                     format_bytes(state_bytes_per_element * report_.trial_parameters)));
   }
@@ -117,6 +139,15 @@ class Tuning {
         control_.note(fmt::format(
             "{} are on one file system: together they are no faster than its drive, and lost together",
             fmt::join(paths, ", ")));
+  }
+
+  void tell_of_memory() const {
+    for (const std::string& path : options_.swap_paths)
+      if (lies_in_memory(path))
+        control_.note(
+            fmt::format("{} is on a file system in memory: no drive is measured, and what is kept "
+                        "there takes host memory",
+                        path));
   }
 
   void search() {
@@ -167,7 +198,9 @@ class Tuning {
       return TuneComparison{.with = space_.point(with.with),
                             .pairs = with.pairs,
                             .ratio = with.ratio,
-                            .deviation = with.deviation};
+                            .deviation = with.deviation,
+                            .least = with.least,
+                            .most = with.most};
     };
     if (decision->runner_up) report_.over_runner_up = comparison(*decision->runner_up);
     if (decision->usual) report_.over_defaults = comparison(*decision->usual);
@@ -206,7 +239,7 @@ class Tuning {
     std::optional<RawFile> file;
     if (const auto buffers = raw_buffers(best, options_.host_memory_bytes - pipeline->host_bytes()))
       file.emplace(trials_->paths_of(best, "plain"), report_.placements[best.placement].rates, best, *buffers,
-                   probe_bytes, options_.seconds * probe_share / 2);
+                   plain_bytes(), options_.seconds * probe_share / 2);
     else
       control_.note("beside the best point's buffers --host-memory has no room for plain reads and writes");
     const double plain = file ? plain_seconds(deadline - now(), step) : 0;
@@ -220,6 +253,13 @@ class Tuning {
                          .over = [&] { return now() + round_seconds(step, plain) > deadline; },
                          .stop = [&] { return stopped() || now() > deadline * 1.1; }});
     if (ceiling.rounds > 0) report_.ceiling = ceiling;
+    if (options_.parameters > report_.trial_parameters) small_step_ = trials_->time_small_step(best);
+  }
+
+  Bytes plain_bytes() const {
+    Bytes bytes = probe_bytes;
+    for (const std::string& path : options_.swap_paths) bytes = std::min(bytes, free_bytes(path) / 4);
+    return bytes;
   }
 
   double slowest_step(const SwapPoint& point) const {
@@ -234,7 +274,6 @@ class Tuning {
                                 options_.parity);
   }
 
-  // A step's time is in proportion to its parameters: the start and the end of a step are in the trial too.
   void predict() {
     if (!report_.best) return;
     double seconds = report_.ceiling ? report_.ceiling->step_seconds : 0;
@@ -242,8 +281,7 @@ class Tuning {
       for (const TuneTrial& trial : report_.trials)  // the last one that ran
         if (trial.point == *report_.best && trial.failure.empty()) seconds = trial.step_seconds;
     report_.parameters = options_.parameters > 0 ? options_.parameters : report_.trial_parameters;
-    report_.step_seconds =
-        seconds * static_cast<double>(report_.parameters) / static_cast<double>(report_.trial_parameters);
+    report_.step_seconds = step_of(report_.parameters, {report_.trial_parameters, seconds}, small_step_);
     report_.written_bytes_a_step = written_by(*report_.best, report_.parameters);
   }
 
@@ -254,6 +292,8 @@ class Tuning {
   TuneSpace space_;
   std::optional<Trials> trials_;
   std::string stage_;
+  const Bytes written_before_ = written_by_this_process();
+  TimedStep small_step_;      // of the best point
   double defaults_rate_ = 0;  // parameters a second of their last sample
   TuneReport report_;
 };

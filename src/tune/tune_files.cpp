@@ -42,6 +42,14 @@ void remove_contents(const fs::path& folder) {
     if (entry.path().filename() != lock_name) fs::remove_all(entry.path());
 }
 
+// While the lock is held; its file goes last, so that nobody who makes it anew finds this one's files.
+void remove_folder(const fs::path& folder) {
+  remove_contents(folder);
+  fs::remove(folder / lock_name);
+  std::error_code another_has_begun;
+  fs::remove(folder, another_has_begun);
+}
+
 }  // namespace
 
 TuneFiles::Place TuneFiles::claim(const std::string& swap_path) {
@@ -57,7 +65,9 @@ TuneFiles::Place TuneFiles::claim(const std::string& swap_path) {
       if (errno == ENOENT) continue;
       throw IoError("open", lock, 0, 0, errno);
     }
-    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
+    const bool locked = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno != EWOULDBLOCK) throw IoError("lock", lock, 0, 0, errno);
+    if (!locked)
       throw UsageError(
           fmt::format("--swap-path {}: another `headrace tune` measures there. Wait until it has ended, or "
                       "give another folder.",
@@ -74,9 +84,11 @@ TuneFiles::TuneFiles(const std::vector<std::string>& swap_paths) {
 
 TuneFiles::~TuneFiles() {
   for (const Place& place : places_) {
-    std::error_code error;
-    fs::remove_all(place.folder, error);
-    if (error) log_warning(fmt::format("{} could not be removed: {}.", place.folder, error.message()));
+    try {
+      remove_folder(place.folder);
+    } catch (const fs::filesystem_error& error) {
+      log_warning(fmt::format("{} could not be removed: {}.", place.folder, error.code().message()));
+    }
   }
 }
 

@@ -13,29 +13,35 @@ using Json = nlohmann::ordered_json;
 
 constexpr double seconds_a_day = 86400;
 
-const char* name_of(IoKind kind) {
-  constexpr const char* names[] = {"auto", "io_uring", "threads"};
-  return names[static_cast<std::size_t>(kind)];
-}
 const char* name_of(Durability durability) {
   return durability == Durability::step ? "step" : "none";
+}
+
+Json or_auto(std::uint64_t value) {
+  return value == 0 ? Json("auto") : Json(value);
 }
 
 Json point_json(const SwapPoint& point, const TuneReport& report) {
   Json json = {{"swap_block", point.block_bytes},
                {"swap_buffers", point.buffers},
-               {"io_depth", point.queue_depth},
-               {"io_request", point.request_bytes},
+               {"io_depth", or_auto(point.queue_depth)},
+               {"io_request", or_auto(point.request_bytes)},
                {"io", name_of(point.io)}};
   if (report.placements.size() > 1) json["placement"] = report.placements[point.placement].name;
   return json;
 }
 
-Json result_json(const std::string& name, double value, const std::string& unit, double ceiling, int rounds) {
-  Json result = {{"case", name}, {"value", value}, {"unit", unit}};
-  result["ceiling"] = ceiling > 0 ? Json(ceiling) : Json();
-  result["ratio"] = ceiling > 0 ? Json(value / ceiling) : Json();
-  result["rounds"] = rounds;
+Json result_json(const std::string& name, double value, const std::string& unit, int rounds) {
+  return {{"case", name},  {"value", value}, {"unit", unit},
+          {"ceiling", {}}, {"ratio", {}},    {"rounds", rounds}};
+}
+
+// `ratio` is the median over the rounds, not the ratio of two medians.
+Json result_json(const std::string& name, double value, const std::string& unit, int rounds, double ceiling,
+                 double ratio) {
+  Json result = result_json(name, value, unit, rounds);
+  result["ceiling"] = ceiling;
+  result["ratio"] = ratio;
   return result;
 }
 
@@ -45,14 +51,14 @@ Json results_json(const TuneReport& report) {
     const TuneCeiling& c = *report.ceiling;
     const auto parameters = static_cast<double>(report.trial_parameters);
     results.push_back(result_json("best: real step against the closed form over its null step",
-                                  parameters / c.step_seconds, "parameters/s",
-                                  parameters / c.closed_form_seconds, c.rounds));
+                                  parameters / c.step_seconds, "parameters/s", c.rounds,
+                                  parameters / c.closed_form_seconds, c.share));
     if (c.alone_seconds == 0) return results;  // no plain transfers
     results.push_back(result_json("best: real step against the closed form of plain reads and writes",
-                                  parameters / c.step_seconds, "parameters/s", parameters / c.alone_seconds,
-                                  c.rounds));
-    results.push_back(result_json("plain reads", c.read_bytes_per_second * 1e-9, "GB/s", 0, c.rounds));
-    results.push_back(result_json("plain writes", c.write_bytes_per_second * 1e-9, "GB/s", 0, c.rounds));
+                                  parameters / c.step_seconds, "parameters/s", c.rounds,
+                                  parameters / c.alone_seconds, c.over_alone()));
+    results.push_back(result_json("plain reads", c.read_bytes_per_second * 1e-9, "GB/s", c.rounds));
+    results.push_back(result_json("plain writes", c.write_bytes_per_second * 1e-9, "GB/s", c.rounds));
   }
   return results;
 }
@@ -91,6 +97,8 @@ Json comparison_json(const std::optional<TuneComparison>& comparison, const Tune
   if (!comparison) return {};
   return {{"with", point_json(comparison->with, report)},
           {"ratio", comparison->ratio},
+          {"least", comparison->least},
+          {"most", comparison->most},
           {"deviation", comparison->deviation},
           {"pairs", comparison->pairs}};
 }
@@ -107,6 +115,10 @@ double written_bytes_a_day(const TuneReport& report) {
   return report.step_seconds > 0
              ? static_cast<double>(report.written_bytes_a_step) / report.step_seconds * seconds_a_day
              : 0;
+}
+
+bool within_what_was_written(const TuneReport& report) {
+  return report.written_bytes_a_step <= report.written_bytes;
 }
 
 std::string config_fragment(const TuneReport& report, const TuneOptions& options) {
@@ -126,9 +138,11 @@ std::string config_fragment(const TuneReport& report, const TuneOptions& options
     if (options.parity > 0) native["swap_parity"] = options.parity;
   }
   offload["buffer_count"] = best.buffers;
-  const Json fragment = {{"zero_optimization", {{"offload_optimizer", std::move(offload)}}},
-                         {"aio", {{"block_size", best.request_bytes}, {"queue_depth", best.queue_depth}}},
-                         {"headrace", std::move(native)}};
+  if (options.threads > 0) native["threads"] = options.threads;
+  Json fragment = {{"zero_optimization", {{"offload_optimizer", std::move(offload)}}}};
+  if (best.request_bytes > 0) fragment["aio"]["block_size"] = best.request_bytes;
+  if (best.queue_depth > 0) fragment["aio"]["queue_depth"] = best.queue_depth;
+  fragment["headrace"] = std::move(native);
   return fragment.dump(2) + '\n';
 }
 
@@ -142,6 +156,8 @@ std::string tune_json(const TuneReport& report, const TuneOptions& options, doub
   json["best"] = report.best ? point_json(*report.best, report) : Json();
   json["over_defaults"] = comparison_json(report.over_defaults, report);
   json["without_defaults"] = report.without_defaults.empty() ? Json() : Json(report.without_defaults);
+  json["untried"] = report.untried;
+  json["drift_of_defaults"] = report.drift > 0 ? Json(report.drift) : Json();
   json["over_runner_up"] = comparison_json(report.over_runner_up, report);
   json["ceiling"] = report.ceiling ? ceiling_json(*report.ceiling) : Json();
   const double a_day = written_bytes_a_day(report);
@@ -151,14 +167,16 @@ std::string tune_json(const TuneReport& report, const TuneOptions& options, doub
       {"scope", predicted_scope},
       {"written_bytes_a_step", report.written_bytes_a_step},
       {"written_bytes_a_day", a_day},
+      {"within_what_was_written", within_what_was_written(report)},
       {"endurance_days", endurance_bytes > 0 && a_day > 0 ? Json(endurance_bytes / a_day) : Json()}};
   json["memory_bytes"] = report.memory_bytes;
+  json["written_bytes"] = report.written_bytes > 0 ? Json(report.written_bytes) : Json();
   json["peak_rss_bytes"] = report.peak_rss_bytes;
   json["trial_parameters"] = report.trial_parameters;
   json["seconds"] = report.seconds;
   json["stopped"] = report.stopped;
   json["trials"] = trials_json(report);
-  return json.dump(2) + '\n';
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';  // a path may be any bytes
 }
 
 }  // namespace headrace

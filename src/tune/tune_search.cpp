@@ -14,6 +14,7 @@ constexpr std::size_t most_survivors = 4, finalists = 2;
 constexpr std::uint32_t rounds_of_finalists = 2;
 constexpr double worth_moving = 1.01;  // less is noise
 constexpr double equal_within = 0.02;  // rates that nobody would tell apart
+constexpr double hopeless = 0.8;       // of the best's rate: no noise of a few samples makes up for that
 
 // The share of the time at which a stage ends, done or not.
 double end_of(TuneSearch::Stage stage) {
@@ -37,6 +38,17 @@ TuneSearch::TuneSearch(Grid grid, const std::vector<GridPoint>& start) : grid_(s
     if (i > 0) queue_.push_back(start_[i]);
   }
   if (!start_.empty()) queue_.push_back(start_.front());
+  dimension_ = first_unvaried_dimension();
+}
+
+std::uint32_t TuneSearch::first_unvaried_dimension() const {
+  for (std::uint32_t dimension = 0; dimension < grid_.sizes.size(); ++dimension) {
+    const bool varied = std::any_of(start_.begin(), start_.end(), [&](const GridPoint& point) {
+      return point[dimension] != start_.front()[dimension];
+    });
+    if (!varied) return dimension;
+  }
+  return 0;
 }
 
 std::optional<TuneSearch::Trial> TuneSearch::next(double spent) {
@@ -96,13 +108,18 @@ std::vector<GridPoint> TuneSearch::neighbours(const GridPoint& point, std::uint3
 }
 
 std::vector<double> TuneSearch::ratios(const GridPoint& point, const GridPoint& reference) const {
+  return ratios_since(mark_, point, reference);
+}
+
+std::vector<double> TuneSearch::ratios_since(std::size_t mark, const GridPoint& point,
+                                             const GridPoint& reference) const {
   std::vector<double> found;
-  for (std::size_t i = mark_; i < samples_.size(); ++i) {
+  for (std::size_t i = mark; i < samples_.size(); ++i) {
     if (samples_[i].point != point) continue;
     double sum = 0;
     int count = 0;
     const auto add = [&](const Sample& sample) { sum += sample.rate, ++count; };
-    for (std::size_t before = i; before > mark_; --before)
+    for (std::size_t before = i; before > mark; --before)
       if (samples_[before - 1].point == reference) {
         add(samples_[before - 1]);
         break;
@@ -133,6 +150,22 @@ std::vector<GridPoint> TuneSearch::ranked(std::vector<GridPoint> points, const G
   std::stable_sort(points.begin(), points.end(),
                    [&](const GridPoint& a, const GridPoint& b) { return score[a] > score[b]; });
   return points;
+}
+
+double TuneSearch::standing(const GridPoint& point) const {
+  const auto usual = this->usual();
+  if (!usual) return 0;
+  return point == *usual ? 1 : median(ratios_since(0, point, *usual));
+}
+
+bool TuneSearch::far_behind(const GridPoint& point, const GridPoint& best) const {
+  const double standing_of_best = standing(best), standing_of_point = standing(point);
+  return standing_of_point > 0 && standing_of_point < hopeless * standing_of_best;
+}
+
+void TuneSearch::next_dimension() {
+  ++unchanged_;
+  dimension_ = (dimension_ + 1) % static_cast<std::uint32_t>(grid_.sizes.size());
 }
 
 void TuneSearch::start_stage(Stage stage) {
@@ -225,8 +258,7 @@ void TuneSearch::judge_candidates() {
     verifying_ = true;
     return;
   } else {
-    ++unchanged_;
-    dimension_ = (dimension_ + 1) % static_cast<std::uint32_t>(grid_.sizes.size());
+    next_dimension();
   }
   verifying_ = false;
 }
@@ -240,10 +272,10 @@ bool TuneSearch::refill_fine() {
   while (queue_.empty() && unchanged_ < grid_.sizes.size()) {
     const GridPoint best = survivors_.front();
     for (GridPoint& neighbour : neighbours(best, dimension_))
-      if (compared_.insert(neighbour).second) candidates_.push_back(std::move(neighbour));
+      if (!far_behind(neighbour, best) && compared_.insert(neighbour).second)
+        candidates_.push_back(std::move(neighbour));
     if (candidates_.empty()) {
-      ++unchanged_;
-      dimension_ = (dimension_ + 1) % static_cast<std::uint32_t>(grid_.sizes.size());
+      next_dimension();
       continue;
     }
     mark_ = samples_.size();
@@ -283,7 +315,9 @@ std::optional<TuneSearch::Comparison> TuneSearch::compare(const GridPoint& point
   return Comparison{.with = with,
                     .pairs = static_cast<int>(pairs.size()),
                     .ratio = median(pairs),
-                    .deviation = median_absolute_deviation(pairs)};
+                    .deviation = median_absolute_deviation(pairs),
+                    .least = *std::min_element(pairs.begin(), pairs.end()),
+                    .most = *std::max_element(pairs.begin(), pairs.end())};
 }
 
 void TuneSearch::challenge(Decision& decision, const GridPoint& point, bool by_deviation) const {
@@ -297,6 +331,7 @@ void TuneSearch::challenge(Decision& decision, const GridPoint& point, bool by_d
   if (wins) {
     comparison->with = std::exchange(decision.best, point);
     comparison->ratio = 1 / comparison->ratio;
+    comparison->least = 1 / std::exchange(comparison->most, 1 / comparison->least);
   }
   decision.runner_up = comparison;
   decision.for_memory = alike && memory != memory_of_best;

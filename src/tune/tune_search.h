@@ -3,7 +3,8 @@
 // beside each other:
 //   coarse   the start points once each, the first of them again and again as the measure of the others
 //   again    the four best in rounds, then the two best
-//   fine     neighbours of the best along each dimension, each beside the best; it moves while one is better
+//   fine     neighbours of the best along each dimension, those first that the start points do not vary, each
+//            beside the best unless it was far behind already; the best moves while one is better
 //   confirm  the best, the runner-up and the usual point in turns, until the time is over
 #pragma once
 
@@ -51,6 +52,7 @@ class TuneSearch {
     int pairs = 0;
     double ratio = 0;      // of the best's rate to the other's: median over the pairs
     double deviation = 0;  // median absolute deviation of that
+    double least = 0, most = 0;
   };
   struct Decision {
     GridPoint best;
@@ -91,9 +93,16 @@ class TuneSearch {
   // chance; the runner-up has been near the best before, the usual point has not.)
   void challenge(Decision& decision, const GridPoint& point, bool by_deviation) const;
   std::vector<GridPoint> neighbours(const GridPoint& point, std::uint32_t dimension) const;
+  std::uint32_t first_unvaried_dimension() const;
+  void next_dimension();
+  // Its rate to the usual point's, from all samples beside each other; 0: there are none.
+  double standing(const GridPoint& point) const;
+  bool far_behind(const GridPoint& point, const GridPoint& best) const;
   // Of each sample of `point` since mark_, to the mean of the nearest ones of `reference` before and behind
   // it.
   std::vector<double> ratios(const GridPoint& point, const GridPoint& reference) const;
+  std::vector<double> ratios_since(std::size_t mark, const GridPoint& point,
+                                   const GridPoint& reference) const;
   // Usable points that ran, best first: by those ratios, by their own rates where there is no reference.
   std::vector<GridPoint> ranked(std::vector<GridPoint> points, const GridPoint& reference) const;
   std::vector<GridPoint> points_that_ran() const;

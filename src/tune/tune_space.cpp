@@ -13,6 +13,7 @@ namespace {
 constexpr Bytes kib = 1 << 10, mib = 1 << 20;
 constexpr Bytes state_bytes = state_bytes_per_element;
 constexpr std::uint64_t smallest_trial = 1 << 18, largest_trial = std::uint64_t{1} << 28;
+constexpr std::uint32_t automatic = 0;  // beside what the engine mostly chooses, whose neighbours are its own
 constexpr Bytes times_the_buffers = 4;  // that a trial has at least
 
 Bytes buffer_bytes(const SwapPoint& point) {
@@ -30,16 +31,17 @@ std::uint32_t index_of(const std::vector<Value>& values, Value value) {
 TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring,
                           const std::vector<SwapPlacement>& placements, std::uint32_t parity) {
   // Whole norm chunks of 48 KiB: three quarters and three halves of the powers of two.
-  TuneSpace space{.blocks = {384 * kib, 768 * kib, 1536 * kib, 3 * mib, 4608 * kib, 6 * mib, 9 * mib,
-                             12 * mib, 18 * mib, 24 * mib, 36 * mib, 48 * mib, 72 * mib, 96 * mib},
-                  .buffers = {3, 4, 6, 8, 12, 16, 24, 32, 48, 64},
-                  .depths = {4, 8, 16, 32, 64, 128},
-                  .requests = {128 * kib, 256 * kib, 512 * kib, 1 * mib, 2 * mib, 4 * mib, 8 * mib},
-                  .engines = {},
-                  .placement_paths = {},
-                  .parity = parity,
-                  .memory_limit = memory_limit,
-                  .trial_parameters = trial_parameters};
+  TuneSpace space{
+      .blocks = {384 * kib, 768 * kib, 1536 * kib, 3 * mib, 4608 * kib, 6 * mib, 9 * mib, 12 * mib, 18 * mib,
+                 24 * mib, 36 * mib, 48 * mib, 72 * mib, 96 * mib},
+      .buffers = {3, 4, 6, 8, 12, 16, 24, 32, 48, 64},
+      .depths = {4, 8, 16, automatic, 32, 64, 128},
+      .requests = {128 * kib, 256 * kib, 512 * kib, 1 * mib, automatic, 2 * mib, 4 * mib, 8 * mib},
+      .engines = {},
+      .placement_paths = {},
+      .parity = parity,
+      .memory_limit = memory_limit,
+      .trial_parameters = trial_parameters};
   for (const SwapPlacement& placement : placements) space.placement_paths.push_back(placement.paths.size());
   if (has_io_uring) space.engines.push_back(IoKind::io_uring);
   space.engines.push_back(IoKind::threads);
@@ -135,7 +137,7 @@ Bytes written_bytes_a_step(std::uint64_t parameters, std::size_t paths, std::uin
 std::uint64_t trial_parameters(const DriveRates& rates, double seconds, Bytes free_bytes,
                                std::uint64_t most) {
   // A trial is a few steps, and the making of its store as long as one or two.
-  constexpr double usual_share = 1.0 / 150, largest_share = 1.0 / 60, shortest = 0.01, longest = 2;
+  constexpr double usual_share = 1.0 / 300, largest_share = 1.0 / 60, shortest = 0.01, longest = 2;
   const double a_parameter =
       static_cast<double>(state_bytes) *
       (1 / std::max(rates.read_bytes_per_second, 1.0) + 1 / std::max(rates.write_bytes_per_second, 1.0));

@@ -34,7 +34,7 @@ class ProgramTest(unittest.TestCase):
 
     def run_program(self, *arguments, prefix=(), timeout=240):
         return subprocess.run([*prefix, PROGRAM, *map(str, arguments)], cwd=self.folder, env=environment(),
-                              capture_output=True, text=True, timeout=timeout)
+                              capture_output=True, text=True, errors="surrogateescape", timeout=timeout)
 
     def start(self, *arguments, prefix=()):
         process = subprocess.Popen([*prefix, PROGRAM, *map(str, arguments)], cwd=self.folder, env=environment(),

@@ -1,6 +1,7 @@
 """`headrace tune`: what it prints and writes, its limits, and what is left behind."""
 
 import json
+import os
 import re
 import signal
 import time
@@ -8,7 +9,7 @@ import unittest
 
 from program import TINY, ProgramTest, mounted
 
-IS_ROW = re.compile(r" +\d+[KM]iB +\d+ +\d+ +\d+[KM]iB (io_uring|threads) ")
+IS_ROW = re.compile(r" +\d+[KM]iB +\d+ +(\d+|auto) +(\d+[KM]iB|auto) (io_uring|threads) ")
 TUNE = ["tune", "--swap-path", "swap"]
 
 
@@ -43,7 +44,10 @@ class Tune(ProgramTest):
         printed = self.succeeds("train", *TINY, "--config", "swap.json", "--print-config").stdout
         native = json.loads(printed)["headrace"]
         for key, value in report["best"].items():
-            self.assertEqual(native[key], value)
+            if value == "auto":
+                self.assertIn(native.get(key), (None, "auto"))
+            else:
+                self.assertEqual(native[key], value)
         self.succeeds("train", *TINY, "--config", "swap.json", "--steps", 2, "--quiet")
 
     def test_end_says_how_much_faster_than_the_defaults_the_best_is(self):
@@ -51,6 +55,7 @@ class Tune(ProgramTest):
         report = json.loads((self.folder / "report.json").read_text())
         defaults = report["trials"][0]["point"]
         self.assertEqual((defaults["swap_block"], defaults["swap_buffers"]), (3 << 20, 8))
+        self.assertEqual((defaults["io_depth"], defaults["io_request"]), ("auto", "auto"))  # as a run without settings
         if report["best"] == defaults:
             self.assertIn("these are the defaults", result.stdout)
             self.assertIsNone(report["over_defaults"])
@@ -60,15 +65,41 @@ class Tune(ProgramTest):
         self.assertRegex(limited, "not compared with the defaults .*--host-memory is 16")
 
     def test_interrupt_prints_the_best_so_far_and_leaves_nothing(self):
-        process = self.start(*TUNE, "--seconds", 20, "--to", "swap.json")
-        self.wait_for_trial(process)
-        process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 130, errors)
-        self.assertIn("best: ", rest)
-        self.assertIn("stopped", rest)
-        self.assertEqual(self.left(), [])
-        self.assertIn("swap_block", (self.folder / "swap.json").read_text())
+        for number in (signal.SIGINT, signal.SIGTERM):  # of Slurm, timeout(1)
+            with self.subTest(number):
+                process = self.start(*TUNE, "--seconds", 20, "--to", "swap.json")
+                self.wait_for_trial(process)
+                process.send_signal(number)
+                rest, errors = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 130, errors)
+                self.assertIn("best: ", rest)
+                self.assertIn("stopped", rest)
+                self.assertEqual(self.left(), [])
+                self.assertIn("swap_block", (self.folder / "swap.json").read_text())
+
+    def test_words_and_report_have_the_same_figures(self):
+        result = self.succeeds(*TUNE, "--seconds", 6, "--threads", 1, "--to", "swap.json", "--json", "report.json")
+        report = json.loads((self.folder / "report.json").read_text())
+        self.assertIsNotNone(report["ceiling"], result.stdout)
+        share = report["ceiling"]["share_of_closed_form"]
+        self.assertEqual(report["results"][0]["ratio"], share)
+        self.assertIn(f"  {share * 100:.0f}% of what its own reads and writes allow", result.stdout)
+        self.assertIn(f"a step takes {report['ceiling']['step_seconds']:.3f} s", result.stdout)
+        for name in report["untried"]:
+            self.assertIn(f"one {name}", result.stdout)
+        self.assertEqual(json.loads((self.folder / "swap.json").read_text())["headrace"]["threads"], 1)
+
+    def test_path_in_memory_is_told(self):
+        with mounted(["-t", "tmpfs", "-o", "size=64m", "tmpfs"], self.folder / "swap"):
+            result = self.succeeds(*TUNE, "--seconds", 3)
+            self.assertIn("swap is on a file system in memory", result.stdout)
+            self.assertNotIn("errno", result.stdout)
+            self.assertEqual(self.left(), [])
+
+    def test_path_that_a_store_cannot_hold_is_refused(self):
+        path = os.fsdecode(b"caf\xe9")
+        (self.folder / path).mkdir()
+        self.refused("tune", "--swap-path", path, says=["--swap-path", "not UTF-8"])
 
     def test_files_of_a_killed_search_are_removed_by_the_next(self):
         process = self.start(*TUNE, "--seconds", 20)
@@ -98,6 +129,7 @@ class Tune(ProgramTest):
         self.refused("tune", "--swap-path", "link", says=["dangling link", "points to"])
         for name in ("no/such/folder.json", "swap", "data.txt/x"):
             self.refused(*TUNE, "--to", name, says=[f"--to {name} cannot be written", "Give a file"])
+        self.refused(*TUNE, "--to", "x.json", "--json", "./x.json", says=["--json and --to are both"])
         for flags, word in (
                 (["--seconds", 0], "--seconds"), (["--seconds", "nan"], "--seconds"), (["--seconds", "soon"], "--seconds"),
                 (["--host-memory", "1KiB"], "--host-memory"), (["--parameters", 0], "--parameters"),

@@ -74,6 +74,15 @@ class Names(ProgramTest):
             self.assertIn(model, text)
         self.succeeds("plan", "--model", "gpt2-nano")
 
+    def test_example_of_the_help_fits_into_the_memory_that_it_names(self):
+        text = self.succeeds("train", "--help").stdout.replace("\\\n", " ")
+        examples = [line.split() for line in text.splitlines() if line.startswith("  headrace train ")]
+        self.assertTrue(examples)
+        for words in examples:
+            flags = [str(self.folder / "swap") if before == "--swap-path" else "data.txt" if "data" in before else word
+                     for before, word in zip(words[1:], words[2:])]
+            self.succeeds("plan", *flags)
+
     def test_unknown_key_names_the_nearest_and_its_section(self):
         self.write("c.json", '{"zero_optimization": {"stgae": 2}}')
         self.refused("train", *TINY, "--config", "c.json", says=["c.json", "zero_optimization.stgae", '"stage"'])

@@ -1,14 +1,19 @@
 #include "src/train/backends.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include <array>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "headrace/errors.h"
 #include "headrace/io_probe.h"
 #include "tests/support/bounded_wait.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/aio/in_child.h"
 
 namespace headrace {
 namespace {
@@ -57,6 +62,21 @@ TEST_F(Backend, of_a_run_that_polls_submissions_has_a_thread_of_the_kernel_for_t
   EXPECT_TRUE(submits_with_threads(options_, 0));
   options_.poll_submissions = true;
   EXPECT_TRUE(submits_with_threads(options_, 1));
+}
+
+// A configuration that was written where io_uring works, by `headrace tune`, asks for it elsewhere too.
+TEST_F(Backend, that_has_to_use_io_uring_says_who_asks_for_it_where_it_is_refused) {
+  testing::expect_in_child(
+      [this] {
+        testing::refuse_system_call(SYS_io_uring_setup, EPERM);
+        try {
+          (void)make_backends(options_, 1 << 20);
+          ADD_FAILURE() << "no error";
+        } catch (const Error& error) {
+          std::fputs(error.what(), stderr);
+        }
+      },
+      "--io io_uring, --require-io-uring or headrace.io");
 }
 
 }  // namespace

@@ -25,11 +25,12 @@ TEST(RawBuffers, are_half_as_many_as_the_points) {
 }
 
 TEST(RawBuffers, keep_within_any_memory_and_hold_two_requests_or_are_none) {
-  for (const Bytes block : {48u << 10, 384u << 10, 3u << 20, 96u << 20})
-    for (const std::uint32_t buffers : {3u, 8u, 64u})
+  constexpr Bytes automatic = 0, taken_for_that = 1 << 20;
+  for (const Bytes given : {automatic, Bytes{128} << 10, Bytes{4} << 20})
+    for (const Bytes block : {48u << 10, 384u << 10, 3u << 20, 96u << 20})
       for (Bytes available = 4096; available < Bytes{1} << 33; available = available * 3 / 2 + 1) {
-        const SwapPoint point{.block_bytes = block, .buffers = buffers};
-        const Bytes request = std::min(block, point.request_bytes);
+        const SwapPoint point{.block_bytes = block, .buffers = 8, .request_bytes = given};
+        const Bytes request = std::min(block, given == automatic ? taken_for_that : given);
         const auto got = raw_buffers(point, available);
         EXPECT_EQ(got.has_value(), available / 2 >= request);
         if (!got) continue;

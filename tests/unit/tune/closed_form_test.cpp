@@ -48,5 +48,23 @@ TEST(ClosedForm, over_a_null_step_adds_one_compute_where_io_is_slower) {
   EXPECT_DOUBLE_EQ(step_over_null(100, 3, 50, 8), 5 + 49 * 3);
 }
 
+// What a step costs in any case is paid once, not as often as the trial goes into the run.
+TEST(StepOf, a_size_has_the_fixed_cost_once) {
+  constexpr double fixed = 0.010, a_parameter = 1e-9;
+  const auto step = [&](std::uint64_t parameters) {
+    return TimedStep{parameters, fixed + a_parameter * static_cast<double>(parameters)};
+  };
+  for (const std::uint64_t parameters : {std::uint64_t{20'000'000}, std::uint64_t{7'000'000'000}})
+    EXPECT_NEAR(step_of(parameters, step(10'000'000), step(100'000)), step(parameters).seconds, 1e-9);
+}
+
+TEST(StepOf, a_size_is_in_proportion_where_no_small_step_is_of_use) {
+  const TimedStep large{1000, 2.0};
+  EXPECT_EQ(step_of(4000, large, {}), 8.0);
+  EXPECT_EQ(step_of(4000, large, {10, 2.5}), 8.0);    // noise
+  EXPECT_EQ(step_of(4000, large, {1000, 1.0}), 8.0);  // not small
+  EXPECT_EQ(step_of(5, large, {10, 1.0}), 0.01);      // less than the small one
+}
+
 }  // namespace
 }  // namespace headrace::tune

@@ -53,6 +53,21 @@ TEST(TuneFragment, means_the_tuned_point_to_the_reader_of_configurations) {
   }
 }
 
+TEST(TuneFragment, leaves_to_the_engine_what_was_tried_so_and_keeps_the_threads) {
+  TuneReport report = some_report();
+  report.best->queue_depth = 0;
+  report.best->request_bytes = 0;
+  TuneOptions options = some_options();
+  options.threads = 3;
+  ConfigDraft draft;
+  draft.read_text(config_fragment(report, options), "fragment");
+  draft.set_flag("model", "gpt2-mini");
+  const ResolvedOptions resolved = draft.resolve({});
+  EXPECT_EQ(resolved.io_depth, std::nullopt);
+  EXPECT_EQ(resolved.io_request_bytes, std::nullopt);
+  EXPECT_EQ(resolved.threads, 3);
+}
+
 TEST(TuneFragment, of_several_paths_says_how_blocks_are_placed) {
   TuneReport report = some_report();
   TuneOptions options;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <random>
 
+#include "src/tune/report_facts.h"
+
 namespace headrace::tune {
 namespace {
 
@@ -13,7 +15,7 @@ namespace {
 // rate drifts up and down over the trials, and every sample is noisy.
 struct FakePipeline {
   GridPoint optimum = {6, 2, 3};
-  double noise = 0.0, drift = 0.0;
+  double noise = 0.0, drift = 0.0, steepness = 0.03;
   std::uint64_t seed = 1;
   std::set<GridPoint> broken = {};
 
@@ -21,7 +23,7 @@ struct FakePipeline {
     double cost = 1;
     for (std::size_t d = 0; d < point.size(); ++d) {
       const double distance = static_cast<double>(point[d]) - static_cast<double>(optimum[d]);
-      cost += 0.03 * distance * distance;
+      cost += steepness * distance * distance;
     }
     return 100 / cost;
   }
@@ -257,6 +259,51 @@ TEST(TuneSearch, stops_when_the_time_is_over) {
   EXPECT_FALSE(search.next(1.0));
   EXPECT_FALSE(search.next(7.5));
   EXPECT_FALSE(search.decision());
+}
+
+// What the start points left alone comes before the neighbours of what they have seen.
+TEST(TuneSearch, looks_first_along_what_the_start_points_have_alike) {
+  const SearchRun result = search_on({.optimum = {3, 2, 0}}, usual_grid(), usual_start, 60);
+  const auto first = std::find_if(result.trials.begin(), result.trials.end(), [](const auto& trial) {
+    return trial.stage == TuneSearch::Stage::fine && trial.point[2] != usual_start.front()[2];
+  });
+  ASSERT_NE(first, result.trials.end());
+  for (auto trial = result.trials.begin(); trial != first; ++trial)
+    if (trial->stage == TuneSearch::Stage::fine) {
+      EXPECT_EQ(trial->point[2], usual_start.front()[2]);
+      EXPECT_TRUE(std::find(usual_start.begin(), usual_start.end(), trial->point) != usual_start.end());
+    }
+}
+
+TEST(TuneSearch, does_not_try_again_beside_the_best_what_was_far_behind) {
+  FakePipeline steep{.optimum = {3, 2, 2}};
+  steep.steepness = 0.5;
+  const SearchRun result = search_on(steep, usual_grid(), usual_start, 90);
+  ASSERT_TRUE(result.decision);
+  EXPECT_EQ(result.decision->best, (GridPoint{3, 2, 2}));
+  for (const auto& trial : result.trials)
+    if (trial.stage == TuneSearch::Stage::fine) {
+      EXPECT_FALSE(trial.point == (GridPoint{1, 2, 2}) || trial.point == (GridPoint{5, 2, 2}));
+    }
+}
+
+TEST(TuneReportFacts, name_what_no_trial_has_varied) {
+  std::vector<TuneTrial> trials = {{.point = {}}, {.point = {.block_bytes = 1 << 20}}};
+  EXPECT_EQ(unvaried(trials), (std::vector<std::string>{"buffers", "queue depth", "request size"}));
+  trials.push_back({.point = {.queue_depth = 8}, .failure = "no space"});
+  EXPECT_EQ(unvaried(trials).size(), 3u);
+  trials.push_back({.point = {.buffers = 3, .queue_depth = 4, .request_bytes = 4096}});
+  EXPECT_TRUE(unvaried(trials).empty());
+  EXPECT_TRUE(unvaried({}).empty());
+}
+
+TEST(TuneReportFacts, drift_is_between_samples_of_one_point) {
+  const SwapPoint defaults, other{.buffers = 3};
+  std::vector<TuneTrial> trials = {{.point = defaults, .parameters_per_second = 100},
+                                   {.point = other, .parameters_per_second = 1}};
+  EXPECT_EQ(drift_of(defaults, trials), 0);
+  trials.push_back({.point = defaults, .parameters_per_second = 150});
+  EXPECT_EQ(drift_of(defaults, trials), 1.5);
 }
 
 }  // namespace
