@@ -3,7 +3,8 @@
 
 Both train the same GPT-2 (bf16, fp32 master and moments, AdamW, clipping) on the same text and threads, one rank, on the CPU; each
 round runs every contender in a process of its own, in an order that turns from round to round, and drops the warm-up steps.
-Sequences are short, so that the update is most of a step. deepspeed runs with its pipelined and its plain swapper.
+Sequences are short, so that the update is most of a step. deepspeed runs with its pipelined and its plain swapper, and keeps its
+gradients on the drive too; Headrace runs with them in host memory and on the drive.
 
 update rate  parameters / seconds of the optimizer's phase: `engine.step()` there, `stall_seconds.optimizer` here (which includes
              the flush and the commit that make a step survive a crash; deepspeed has no such thing). deepspeed writes gradients
@@ -19,6 +20,7 @@ To make that Python (its ops are compiled on first use: needs g++ and libaio-dev
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -113,13 +115,13 @@ def follow(process, metrics, marks):
         time.sleep(0.01)
 
 
-def headrace_round(options, folder):
+def headrace_round(options, folder, gradients):
     log, metrics, swap = folder / "headrace.log", folder / "metrics.jsonl", empty(folder / "headrace")
     metrics.unlink(missing_ok=True)
     last = options.warmup + options.steps  # one step more runs, so that the counts at `last` are not those of the run's end
     command = [options.headrace, "train", "--model", options.model, "--data", options.data, "--steps", last + 1, "--batch-size",
                options.batch, "--sequence-length", options.sequence, "--threads", options.threads, "--schedule", "constant", "--stage", 3,
-               "--offload-gradients", "cpu", "--offload-optimizer", "nvme", "--swap-path", swap, "--metrics", metrics, "--quiet"]
+               "--offload-gradients", gradients, "--offload-optimizer", "nvme", "--swap-path", swap, "--metrics", metrics, "--quiet"]
     command += options.headrace_options
     with log.open("w") as errors:
         process = subprocess.Popen([str(word) for word in command], stdout=errors, stderr=errors, stdin=subprocess.DEVNULL)
@@ -138,11 +140,15 @@ def headrace_round(options, folder):
             "read_bytes": read, "written_bytes": written, "peak_rss_bytes": usage.ru_maxrss * 1024}
 
 
-CONTENDERS = {
-    "headrace": headrace_round,
+OURS = {
+    "headrace": lambda options, folder: headrace_round(options, folder, "cpu"),
+    "headrace, gradients on NVMe": lambda options, folder: headrace_round(options, folder, "nvme"),
+}
+RIVALS = {
     "deepspeed, pipelined": lambda options, folder: deepspeed_round(options, folder, pipeline=True),
     "deepspeed, plain": lambda options, folder: deepspeed_round(options, folder, pipeline=False),
 }
+CONTENDERS = OURS | RIVALS
 
 
 def check_trained(name, result):
@@ -184,28 +190,28 @@ def median(rounds, contender, key):
     return statistics.median(entry[contender][key] for entry in rounds)
 
 
-def paired(rounds, rival, key):
-    return [entry["headrace"][key] / entry[rival][key] for entry in rounds]
+def paired(rounds, own, rival, key):
+    return [entry[own][key] / entry[rival][key] for entry in rounds]
 
 
 def print_table(rounds, about):
     print("{parameters} parameters, deepspeed {deepspeed}, torch {torch}; medians of {rounds} rounds".format(rounds=len(rounds), **about))
-    print(f"{'':22}{'update':>12}{'step':>10}{'update is':>11}{'read + written':>18}{'peak RSS':>12}")
+    print(f"{'':28}{'update':>12}{'step':>10}{'update is':>11}{'read + written':>18}{'peak RSS':>12}")
     for name in CONTENDERS:
         show = {key: median(rounds, name, key) for key in rounds[0][name]}
-        print("{name:22}{rate:8.1f} M/s{step_seconds:8.3f} s{share:9.0f} %{moved:>18}{rss:8.0f} MiB".format(
+        print("{name:28}{rate:8.1f} M/s{step_seconds:8.3f} s{share:9.0f} %{moved:>18}{rss:8.0f} MiB".format(
             name=name, rate=show["update_rate"] / 1e6, share=100 * show["update_share"], rss=show["peak_rss_bytes"] / 2**20,
             moved=f"{show['read']:.2f} + {show['written']:.2f} B", **show))
 
 
 def results_of(rounds):
-    """Against each of deepspeed's swappers: update rate, whole step, memory."""
+    """Each of ours against each of deepspeed's swappers: update rate, whole step, memory."""
     results = []
-    for rival in list(CONTENDERS)[1:]:
+    for own, rival in itertools.product(OURS, RIVALS):
         for key, unit, case in (("update_rate", "parameters/s", "update rate"), ("step_seconds", "s", "whole step"),
                                 ("peak_rss_bytes", "bytes", "peak RSS")):
-            ratios = paired(rounds, rival, key)
-            results.append({"case": f"{case} beside {rival}", "value": median(rounds, "headrace", key), "unit": unit,
+            ratios = paired(rounds, own, rival, key)
+            results.append({"case": f"{case} of {own} beside {rival}", "value": median(rounds, own, key), "unit": unit,
                             "ceiling": median(rounds, rival, key), "ratio": statistics.median(ratios), "rounds": ratios})
     return results
 
@@ -215,7 +221,7 @@ def print_ratios(results):
     wanted = {"update rate": f"at least {UPDATE_RATE_TARGET}", "peak RSS": f"at most {MEMORY_TARGET}"}
     for result in results:
         line = "{case}: {ratio:.3f} x, rounds {low:.3f} to {high:.3f}".format(low=min(result["rounds"]), high=max(result["rounds"]), **result)
-        kind = result["case"].split(" beside")[0]
+        kind = result["case"].split(" of ")[0]
         if kind in targets:
             line += f" (wanted {wanted[kind]}: {'met' if targets[kind](result['ratio']) else 'NOT met'})"
         print(line)
