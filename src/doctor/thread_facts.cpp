@@ -102,44 +102,45 @@ std::string raise(const CountLimit& limit, const char* flag, std::uint64_t enoug
              : fmt::format("ulimit {} {}", flag, limit.hard == unlimited_count ? wanted : limit.hard);
 }
 
+Finding finding_of(const char* what, const CountLimit& limit, std::uint64_t enough,
+                   const std::string& advice) {
+  if (limit.left() >= enough) return {topic, what, text_of(limit)};
+  return {topic, what, text_of(limit), FindingStatus::limit, advice};
+}
+
+Finding threads(const char* what, const CountLimit& limit, std::uint64_t enough, const std::string& remedy) {
+  return finding_of(
+      what, limit, enough,
+      fmt::format("A rank may need {}, those of the kernel for writes that block among them; what is "
+                  "refused costs speed, or ends the run. Raise {}.",
+                  enough, remedy));
+}
+
 Finding user_threads(const ThreadFacts& facts) {
-  if (facts.lifted) return {topic, "threads of this user", "without a limit for administrators"};
+  constexpr const char* what = "threads of this user";
+  if (facts.lifted) return {topic, what, "without a limit for administrators"};
   const std::uint64_t enough = threads_of_a_rank(facts.cpus);
-  Finding finding{topic, "threads of this user", text_of(facts.user)};
-  if (facts.user.left() >= enough) return finding;
-  finding.status = FindingStatus::limit;
-  finding.advice = fmt::format(
-      "A rank may need {} here, those of the kernel for writes that block among them; what is refused costs "
-      "speed, or ends the run. "
-      "Raise the limit: {} (for good: nproc in /etc/security/limits.conf; systemd: LimitNPROC=).",
-      enough, raise(facts.user, "-u", enough));
-  return finding;
+  return threads(
+      what, facts.user, enough,
+      fmt::format("the limit: {} (for good: nproc in /etc/security/limits.conf; systemd: LimitNPROC=)",
+                  raise(facts.user, "-u", enough)));
 }
 
 Finding cgroup_threads(const ThreadFacts& facts) {
-  if (!facts.cgroup) return {topic, "threads of the cgroup", "without a limit"};
-  const std::uint64_t enough = threads_of_a_rank(facts.cpus);
-  Finding finding{topic, "threads of the cgroup", text_of(*facts.cgroup)};
-  if (facts.cgroup->left() >= enough) return finding;
-  finding.status = FindingStatus::limit;
-  finding.advice = fmt::format(
-      "A rank may need {} here, those of the kernel for writes that block among them; what is refused costs "
-      "speed, or ends the run. "
-      "Raise pids.max (Docker: --pids-limit, Kubernetes: podPidsLimit, systemd: TasksMax=).",
-      enough);
-  return finding;
+  constexpr const char* what = "threads of the cgroup";
+  if (!facts.cgroup) return {topic, what, "without a limit"};
+  return threads(what, *facts.cgroup, threads_of_a_rank(facts.cpus),
+                 "pids.max (Docker: --pids-limit, Kubernetes: podPidsLimit, systemd: TasksMax=)");
 }
 
 Finding open_files(const ThreadFacts& facts) {
-  Finding finding{topic, "open files", text_of(facts.files)};
-  if (facts.files.left() >= files_of_a_rank) return finding;
-  finding.status = FindingStatus::limit;
-  finding.advice = fmt::format(
-      "A rank opens some for each swap path and each rank it talks to: {} should be left. Raise the limit: "
-      "{} (for good: nofile in "
-      "/etc/security/limits.conf; Docker: --ulimit nofile=N; systemd: LimitNOFILE=).",
-      files_of_a_rank, raise(facts.files, "-n", files_of_a_rank));
-  return finding;
+  return finding_of(
+      "open files", facts.files, files_of_a_rank,
+      fmt::format(
+          "A rank opens some for each swap path and each rank it talks to: {} should be left. Raise the "
+          "limit: {} (for good: nofile in /etc/security/limits.conf; Docker: --ulimit nofile=N; systemd: "
+          "LimitNOFILE=).",
+          files_of_a_rank, raise(facts.files, "-n", files_of_a_rank)));
 }
 
 }  // namespace
