@@ -69,8 +69,8 @@ void refuse_pipe(const std::string& path) {
     throw Error(fmt::format("{} is a pipe: give the path of a file.", path));
 }
 
-// For file systems without fallocate: zeros take the space for certain, at the price of writing it once.
-int fill_with_zeros(const IoFile& file, Bytes from, Bytes to) {
+// An errno value, or 0.
+int write_zeros(const IoFile& file, Bytes from, Bytes to) {
   constexpr Bytes chunk_bytes = 1 << 20;
   const aio::AlignedMemory zeros = aio::allocate_aligned(chunk_bytes, 4096);
   std::memset(zeros.get(), 0, chunk_bytes);
@@ -79,10 +79,35 @@ int fill_with_zeros(const IoFile& file, Bytes from, Bytes to) {
   while (at < to) {
     const Bytes bytes = std::min(chunk_bytes, round_up(to - at, file.offset_alignment()));
     const ssize_t written = ::pwrite(file.fd(), zeros.get(), bytes, static_cast<off_t>(at));
-    if (written <= 0 && errno != EINTR) return written < 0 ? errno : EIO;
+    if (written == 0) return EIO;
+    if (written < 0 && errno != EINTR) return errno;
     if (written > 0) at += static_cast<Bytes>(written);
   }
-  return ::ftruncate(file.fd(), static_cast<off_t>(to)) == 0 ? 0 : errno;
+  return 0;
+}
+
+// Where the file system tells of them. Blocks that hold data too are left alone.
+int fill_holes(const IoFile& file, Bytes before) {
+  const auto end = static_cast<off_t>(before);
+  int code = 0;
+  for (off_t data = 0; code == 0 && data < end;) {
+    const off_t hole = ::lseek(file.fd(), data, SEEK_HOLE);
+    if (hole < 0 || hole >= end) break;
+    data = ::lseek(file.fd(), hole, SEEK_DATA);
+    if (data < 0 || data > end) data = end;
+    const Bytes block = file.offset_alignment();
+    code = write_zeros(file, round_up(static_cast<Bytes>(hole), block),
+                       static_cast<Bytes>(data) / block * block);
+  }
+  return code;
+}
+
+// For file systems without fallocate: zeros take the space for certain, at the price of writing it once.
+int fill_with_zeros(const IoFile& file, Bytes before, Bytes bytes) {
+  int code = fill_holes(file, std::min(before, bytes));
+  if (code != 0 || bytes <= before) return code;
+  code = write_zeros(file, before, bytes);
+  return code == 0 && ::ftruncate(file.fd(), static_cast<off_t>(bytes)) != 0 ? errno : code;
 }
 
 }  // namespace
@@ -125,7 +150,7 @@ Bytes IoFile::size_bytes() const {
   return static_cast<Bytes>(end);
 }
 
-void IoFile::preallocate(Bytes bytes) {
+void IoFile::preallocate(Bytes bytes, bool may_write) {
   const Bytes before = size_bytes();
   if (bytes == 0) return;
   int code = 0;
@@ -133,7 +158,7 @@ void IoFile::preallocate(Bytes bytes) {
     const aio::SignalsBlocked blocked;  // some file systems give up, and start from nothing, at every signal
     code = ::fallocate(fd(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   }
-  if (code == EOPNOTSUPP && bytes > before) code = fill_with_zeros(*this, before, bytes);
+  if (code == EOPNOTSUPP) code = may_write ? fill_with_zeros(*this, before, bytes) : 0;
   if (code == 0) return;
   (void)!::ftruncate(
       fd(), static_cast<off_t>(before));  // gives back what was taken; the first error is the one to tell

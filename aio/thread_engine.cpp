@@ -1,14 +1,12 @@
 // pread and pwrite on threads: works everywhere, one thread per request in flight.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "aio/aligned_memory.h"
+#include "aio/blocking_request.h"
 #include "aio/engine_thread.h"
 #include "aio/queued_engine.h"
 #include "headrace/errors.h"
@@ -57,31 +55,13 @@ class ThreadPath final : public IoPath {
   std::int64_t perform(const Request& request, AlignedMemory& bounce) const {
     const std::int64_t admitted = admit(request);
     if (admitted <= 0) return admitted;
-    if (!request.operation->bounced)
-      return move(request, request.address(), static_cast<std::size_t>(admitted));
-    return move_bounced(request, bounce, static_cast<std::size_t>(admitted));
-  }
-
-  static std::int64_t move(const Request& request, std::byte* memory, std::size_t bytes) {
-    const auto offset = static_cast<off_t>(request.offset());
-    const Operation& operation = *request.operation;
-    const ssize_t moved = operation.direction == IoDirection::read
-                              ? ::pread(operation.fd, memory, bytes, offset)
-                              : ::pwrite(operation.fd, memory, bytes, offset);
-    return moved < 0 ? -errno : moved;
-  }
-
-  static std::int64_t move_bounced(const Request& request, AlignedMemory& bounce, std::size_t bytes) {
+    const bool bounced = request.operation->bounced;
     try {
-      if (!bounce) bounce = allocate_aligned(bounce_bytes, 4096);
+      if (bounced && !bounce) bounce = allocate_aligned(bounce_bytes, 4096);
     } catch (const std::bad_alloc&) {
       return -ENOMEM;
     }
-    const bool read = request.operation->direction == IoDirection::read;
-    if (!read) std::memcpy(bounce.get(), request.address(), bytes);
-    const std::int64_t moved = move(request, bounce.get(), bytes);
-    if (read && moved > 0) std::memcpy(request.address(), bounce.get(), static_cast<std::size_t>(moved));
-    return moved;
+    return carry_out(request, bounced ? bounce.get() : request.address(), static_cast<Bytes>(admitted));
   }
 
   void stop() {

@@ -33,13 +33,15 @@ std::optional<Piece> Transfer::next() {
   return piece;
 }
 
-void Transfer::complete(const Piece& piece, std::int64_t result) {
+void Transfer::complete(Piece piece, std::int64_t result) {
   HEADRACE_CHECK(in_flight_ > 0, "a request completed twice");
   --in_flight_;
   if (result == -EINTR) {
     returned_.push_back(piece);
-  } else if (result == -EAGAIN || result == -ECANCELED) {
-    retry_again(piece, static_cast<int>(-result));
+  } else if (result == -EAGAIN) {
+    retry(piece, ++piece.again > max_again, EAGAIN);
+  } else if (result == -ECANCELED) {
+    retry(piece, ++piece.cancelled > max_cancelled, ECANCELED);
   } else if (result < 0) {
     fail(piece.begin, static_cast<int>(-result));
   } else {
@@ -64,8 +66,8 @@ void Transfer::retry_partial(Piece piece, Bytes available) {
   returned_.push_back(piece);
 }
 
-void Transfer::retry_again(Piece piece, int code) {
-  if (++piece.again > max_again) return fail(piece.begin, code);
+void Transfer::retry(const Piece& piece, bool given_up, int code) {
+  if (given_up) return fail(piece.begin, code);
   returned_.push_back(piece);
 }
 

@@ -5,10 +5,13 @@
 //   transfer.done()
 //
 // Rules: a short result is resumed at the last multiple of the file's alignment; EINTR is retried without
-// limit, EAGAIN and ECANCELED (the kernel's answer when the thread that asked has ended) `max_again` times
-// (the owner pauses before it completes an EAGAIN); a
-// result of zero bytes, or the same partial block twice, is the end of the file (EIO); any other
+// limit, EAGAIN `max_again` times (the owner pauses before it completes one), ECANCELED `max_cancelled`
+// times; a result of zero bytes, or the same partial block twice, is the end of the file (EIO); any other
 // errno ends the transfer: nothing more is handed out, what is in flight is waited for.
+//
+// [Note: cancelled] io_uring answers ECANCELED when the thread that asked has ended, which the next try
+// mends, and when a request would block and the kernel cannot start a thread for it, which no number of tries
+// does: the last one should be a system call that may block.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +26,16 @@ namespace headrace::aio {
 // Part of a transfer, counted from its start.
 struct Piece {
   Bytes begin = 0, bytes = 0;
-  std::uint32_t again = 0;    // times the kernel has answered EAGAIN or ECANCELED
-  bool partial = false;       // the last answer was less than one aligned block
-  bool unregistered = false;  // its memory's registration has ended on the way
+  std::uint32_t again = 0;      // times the kernel has answered EAGAIN
+  std::uint32_t cancelled = 0;  // and ECANCELED
+  bool blocking = false;        // only a call that blocks can do it
+  bool partial = false;         // the last answer was less than one aligned block
+  bool unregistered = false;    // its memory's registration has ended on the way
 };
 
 class Transfer {
  public:
-  static constexpr std::uint32_t max_again = 1000;
+  static constexpr std::uint32_t max_again = 1000, max_cancelled = 8;
   static constexpr Bytes max_piece_bytes = Bytes{1} << 30;  // one system call moves at most 2 GiB - 4 KiB
 
   // Pieces have piece_bytes rounded down to `alignment` (never below one aligned block).
@@ -40,7 +45,7 @@ class Transfer {
   std::optional<Piece> next();
   bool can_issue() const { return code_ == 0 && (!returned_.empty() || next_ < bytes_); }
   // `result` is what the system call answered: a count of bytes or a negated errno value.
-  void complete(const Piece& piece, std::int64_t result);
+  void complete(Piece piece, std::int64_t result);
   // Nothing is in flight and nothing will be issued.
   bool done() const;
   // Once done: all bytes, or the bytes known to be good at the start and the errno of what follows them.
@@ -51,7 +56,7 @@ class Transfer {
  private:
   void resume(const Piece& piece, Bytes progress);
   void retry_partial(Piece piece, Bytes available);
-  void retry_again(Piece piece, int code);
+  void retry(const Piece& piece, bool given_up, int code);
   void fail(Bytes at, int code);
   void end_of_file(Bytes at);
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "aio/aligned_memory.h"
@@ -107,16 +108,40 @@ void Uring::try_out() {
   if (result < 0 && result != -EINTR && result != -EAGAIN) throw UringRefused(-result);
 }
 
-// A file system without polling says so before it looks at the request.
+int Uring::try_worker(std::chrono::milliseconds at_most) {
+  io_uring_sqe* sqe = next_sqe();
+  io_uring_prep_nop(sqe);
+  sqe->flags |= IOSQE_ASYNC;
+  const auto end = std::chrono::steady_clock::now() + at_most;
+  const auto answer = answer_to_only_request([&] { return std::chrono::steady_clock::now() < end; });
+  return answer ? -*answer : ETIMEDOUT;
+}
+
+// Whatever signals come. Empty where the ring broke, or `go_on` ended it, before there was an answer: what
+// was asked for may still happen.
+template <class GoOn>
+std::optional<int> Uring::answer_to_only_request(GoOn go_on) {
+  constexpr std::chrono::milliseconds until_looking_up{10};
+  std::optional<int> answer;
+  for (int code = 0; !answer && code == 0 && go_on();) {
+    code = unsubmitted() ? submit() : wait_events(1, until_looking_up);
+    if (code != 0 && !withdraw().empty()) throw UringRefused(code);  // the kernel has not got it
+    reap([&](std::uint64_t, std::int32_t result) { answer = result; });
+  }
+  return answer;
+}
+
+// A file system without polling says so before it looks at the request. Memory that the drive may still write
+// to, whatever became of the ring, is left to it.
 bool Uring::can_poll(int fd, Bytes alignment) {
   const Bytes bytes = std::max(alignment, Bytes{4096});
   try {
-    const AlignedMemory memory = allocate_aligned(bytes, bytes);
+    AlignedMemory memory = allocate_aligned(bytes, bytes);
     Uring ring({.poll_completions = true});
     io_uring_prep_read(ring.next_sqe(), fd, memory.get(), static_cast<unsigned>(bytes), 0);
-    io_uring_cqe* answer = nullptr;
-    return io_uring_submit(&ring.ring_) == 1 && io_uring_wait_cqe(&ring.ring_, &answer) == 0 &&
-           answer->res != -EOPNOTSUPP;
+    const auto answer = ring.answer_to_only_request([] { return true; });
+    if (!answer) (void)memory.release();
+    return answer && *answer != -EOPNOTSUPP;
   } catch (const UringRefused&) {
     return false;
   } catch (const std::bad_alloc&) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,9 @@ class Uring {
 
   // One empty request through the ring: throws UringRefused where a filter lets rings be made, not be used.
   void try_out();
+  // One empty request, the ring's first, by way of a thread of the kernel, as for what blocks: 0, ECANCELED
+  // where none could be started, or ETIMEDOUT. Throws UringRefused. Kernels before 5.11 keep no time.
+  int try_worker(std::chrono::milliseconds at_most);
   // The file, opened for direct I/O, can be read by polling. No ring, or no memory, to try it with: it
   // cannot.
   static bool can_poll(int fd, Bytes alignment);
@@ -60,6 +64,8 @@ class Uring {
   int set_up(const Options& options);
   int try_set_up(const Options& options);
   static unsigned places_of(const Options& options);
+  template <class GoOn>
+  std::optional<int> answer_to_only_request(GoOn go_on);
 
   io_uring ring_{};
   bool passed_on_ = true;  // all that next_sqe() gave

@@ -1,13 +1,16 @@
 #include "aio/uring_path.h"
 
 #include <fmt/format.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
+#include "aio/blocking_request.h"
 #include "aio/engine_thread.h"
 #include "headrace/log.h"
 
@@ -123,6 +126,8 @@ void UringPath::reap(Outcomes& ended) {
 }
 
 // Memory whose registration ended before the kernel looked at the request is asked for again by its address.
+// What cannot be done at once, by a file system that may not know such requests at all, is asked for by a
+// call that blocks.
 void UringPath::end_slot(std::uint64_t index, std::int64_t result, Outcomes& ended) {
   Slot& slot = slots_[index];
   --slot.request.operation->job->requests_in_flight;
@@ -132,9 +137,12 @@ void UringPath::end_slot(std::uint64_t index, std::int64_t result, Outcomes& end
     slot.request.piece.unregistered = true;
     result = -EINTR;
   }
-  const bool bounced = slot.request.operation->bounced;
-  if (!bounced) free_slots_.push_back(static_cast<std::uint32_t>(index));
-  ended.push_back({std::move(slot.request), result, bounced ? index : no_slot});
+  if (slot.at_once && (result == -EAGAIN || result == -EOPNOTSUPP)) {
+    slot.request.piece.blocking = true;
+    result = -EINTR;
+  }
+  free_slots_.push_back(static_cast<std::uint32_t>(index));
+  ended.push_back({std::move(slot.request), result, std::exchange(slot.bounce, nullptr)});
 }
 
 // A ring that cannot be used any more fails what it has not taken; what it has may still move bytes, and ends
@@ -146,37 +154,68 @@ void UringPath::submit(Outcomes& failed) {
   for (const std::uint64_t index : ring_.withdraw()) end_slot(index, -broken_, failed);
 }
 
-// Copies and reports; what that starts may come back here by way of add().
+// Copies, blocks where that was found necessary, and reports; what that starts may come back here by way of
+// add().
 void UringPath::settle(Lock& lock, Outcomes& outcomes) {
   if (outcomes.empty()) return;
   lock.unlock();
-  for (const Outcome& outcome : outcomes) {
+  for (Outcome& outcome : outcomes) {
     const Request& request = outcome.request;
-    if (outcome.slot != no_slot && request.operation->direction == IoDirection::read && outcome.result > 0)
-      std::memcpy(request.address(), slots_[outcome.slot].bounce, static_cast<std::size_t>(outcome.result));
+    const bool read = request.operation->direction == IoDirection::read;
+    if (outcome.to_be_moved > 0)
+      outcome.result = carry_out(request, outcome.bounce != nullptr ? outcome.bounce : request.address(),
+                                 outcome.to_be_moved);
+    else if (outcome.bounce != nullptr && read && outcome.result > 0)
+      std::memcpy(request.address(), outcome.bounce, static_cast<std::size_t>(outcome.result));
     complete(request, outcome.result);
   }
   lock.lock();
   for (const Outcome& outcome : outcomes)
-    if (outcome.slot != no_slot) {
-      bounces_.give_back(slots_[outcome.slot].bounce);
-      free_slots_.push_back(static_cast<std::uint32_t>(outcome.slot));
-    }
+    if (outcome.bounce != nullptr) bounces_.give_back(outcome.bounce);
   outcomes.clear();
 }
 
+// Of requests that block it hands out one: the others' completions are looked at before the next.
 void UringPath::issue_ready(Outcomes& at_once) {
-  while (!free_slots_.empty() && bytes_in_flight_ < max_bytes_in_flight_ &&
+  bool blocks = false;
+  while (!blocks && !free_slots_.empty() && bytes_in_flight_ < max_bytes_in_flight_ &&
          at_once.size() < slots_.size() * 2) {
     auto request = queue_.try_next(!bounces_.empty());
     if (!request) break;
     const std::int64_t admitted = broken_ != 0 ? -broken_ : admit(*request);
-    if (admitted > 0)
-      issue(std::move(*request), static_cast<Bytes>(admitted));
-    else
+    blocks = admitted > 0 && has_to_block(request->piece);
+    if (admitted <= 0)
       at_once.push_back({std::move(*request), admitted});
+    else if (blocks)
+      at_once.push_back(by_blocking(std::move(*request), static_cast<Bytes>(admitted)));
+    else
+      issue(std::move(*request), static_cast<Bytes>(admitted));
   }
   submit(at_once);
+}
+
+// [Note: cancelled] in transfer.h. Once the kernel was found without threads, it is believed at once.
+bool UringPath::has_to_block(const Piece& piece) {
+  constexpr std::chrono::seconds until_tried_again{10};
+  const bool known = no_workers_until_ != Clock::time_point{};
+  if (piece.blocking) return true;
+  if (piece.cancelled < (known ? 1 : Transfer::max_cancelled)) return false;
+  no_workers_until_ = Clock::now() + until_tried_again;
+  warn_once(
+      "no workers of the kernel",
+      "The kernel cannot start the threads that it needs for transfers that block (a write that makes a "
+      "file longer, for one): whoever waits for a transfer makes these one by one, which is slower. Raise "
+      "the limit of threads (ulimit -u, pids.max).");
+  return true;
+}
+
+bool UringPath::lacks_workers() const {
+  return no_workers_until_ != Clock::time_point{} && Clock::now() < no_workers_until_;
+}
+
+UringPath::Outcome UringPath::by_blocking(Request request, Bytes bytes) {
+  std::byte* const bounce = request.operation->bounced ? bounces_.take() : nullptr;
+  return {.request = std::move(request), .bounce = bounce, .to_be_moved = bytes};
 }
 
 void UringPath::issue(Request request, Bytes bytes) {
@@ -216,7 +255,10 @@ void UringPath::prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes) {
   else
     io_uring_prep_write(sqe, file, address, length, offset);
   if (fixed_file) sqe->flags |= IOSQE_FIXED_FILE;
-  if (slot.request.piece.again > 0)
+  slot.at_once = lacks_workers();
+  if (slot.at_once)
+    sqe->rw_flags = RWF_NOWAIT;  // or the kernel would look for a worker, and take its time to find none
+  else if (slot.request.piece.again > 0)
     sqe->flags |= IOSQE_ASYNC;  // a worker of the kernel may block where we may not
 }
 

@@ -10,11 +10,17 @@
 //
 // [Note: kept back] What a batch keeps back is queued and not issued; whoever drives issues it with the rest.
 //
+// [Note: no workers] What the kernel cannot do at once it gives to threads of its own, and cancels where none
+// can be started (a limit of threads). Whoever drives then carries such requests out by calls that block,
+// with the lock released; the others are asked for with RWF_NOWAIT, so that the kernel needs no thread, until
+// some time later it may have its threads again.
+//
 // Any thread may submit, so the ring is neither SINGLE_ISSUER nor DEFER_TASKRUN, and not COOP_TASKRUN either:
 // with that, completions would keep until a thread that submitted and now computes enters the kernel.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -49,18 +55,20 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  static constexpr std::uint64_t no_slot = ~std::uint64_t{0};
+  using Clock = std::chrono::steady_clock;
 
   struct Slot {
     Request request;
     std::byte* bounce = nullptr;  // of a bounced request
     bool registered = false;      // its memory, by a caller
+    bool at_once = false;         // or not at all
   };
   // A request that has ended, to be reported with the lock released.
   struct Outcome {
     Request request;
     std::int64_t result = 0;
-    std::uint64_t slot = no_slot;  // still taken, for its bounce memory
+    std::byte* bounce = nullptr;  // still taken
+    Bytes to_be_moved = 0;        // first, by a call that blocks
   };
   using Outcomes = std::vector<Outcome>;
 
@@ -69,6 +77,9 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   // All under the lock.
   bool in_flight() const { return free_slots_.size() < slots_.size(); }
   void issue_ready(Outcomes& at_once);
+  bool has_to_block(const Piece& piece);
+  bool lacks_workers() const;
+  Outcome by_blocking(Request request, Bytes bytes);
   void issue(Request request, Bytes bytes);
   void prepare(io_uring_sqe* sqe, Slot& slot, Bytes bytes);
   void reap(Outcomes& ended);
@@ -98,7 +109,8 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   Bytes bytes_in_flight_ = 0;
   bool driven_ = false;
   Outcomes driver_outcomes_;
-  int broken_ = 0;  // an errno value: the ring can no longer be used
+  int broken_ = 0;                        // an errno value: the ring can no longer be used
+  Clock::time_point no_workers_until_{};  // the kernel could start no thread for what blocks
   std::deque<Job*> sleepers_;
   std::atomic<std::uint32_t> kept_back_{0};  // operations, or some that were issued since
   std::atomic<Bytes> registered_bytes_{0};

@@ -4,8 +4,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 
+#include "aio/uring.h"
 #include "aio/uring_refusal.h"
 #include "headrace/io_probe.h"
 #include "headrace/owned.h"
@@ -70,6 +73,18 @@ IoTrial try_buffers(const Fd& ring, Bytes bytes) {
   return trial;
 }
 
+// As the engine does: a filter may let rings be made and not be entered.
+void try_requests(UringProbe& probe) {
+  constexpr std::chrono::seconds long_enough{1};
+  try {
+    aio::Uring({}).try_out();
+    probe.workers = {"workers", aio::Uring({}).try_worker(long_enough)};
+  } catch (const aio::UringRefused& refusal) {
+    probe.code = refusal.code();
+    probe.refusal = refusal.what();
+  }
+}
+
 }  // namespace
 
 UringProbe probe_uring() {
@@ -91,6 +106,8 @@ UringProbe probe_uring() {
   probe.files = {"files", register_with(ring, IORING_REGISTER_FILES, &descriptor, 1)};
   probe.buffer_bytes = registered_bytes;
   probe.buffers = try_buffers(ring, registered_bytes);
+  if (std::ranges::all_of(probe.operations, [](const IoTrial& trial) { return trial.code == 0; }))
+    try_requests(probe);
   return probe;
 }
 

@@ -60,6 +60,6 @@ std::string explain_refusal(int code, const std::string& disabled_setting, unsig
 }
 
 UringRefused::UringRefused(int code)
-    : Error(explain_refusal(code, read_disabled_setting(), memlock_limit())) {}
+    : Error(explain_refusal(code, read_disabled_setting(), memlock_limit())), code_(code) {}
 
 }  // namespace headrace::aio

@@ -15,6 +15,10 @@ std::string explain_refusal(int code, const std::string& disabled_setting, unsig
 class UringRefused : public Error {
  public:
   explicit UringRefused(int code);
+  int code() const { return code_; }
+
+ private:
+  int code_;
 };
 
 }  // namespace headrace::aio

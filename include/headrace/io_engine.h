@@ -41,9 +41,9 @@ class IoFile {
   };
   Id id() const { return id_; }
   Bytes size_bytes() const;
-  // Reserves the space, or throws IoError (ENOSPC) and keeps none beyond the old end; holes before it that
-  // were filled stay so. Without fallocate in the file system, writes zeros.
-  void preallocate(Bytes bytes);
+  // Reserves the space, or throws IoError (ENOSPC) and keeps none beyond the old end; holes that were filled
+  // stay so. Where the file system has no fallocate, writes zeros, or nothing without `may_write`.
+  void preallocate(Bytes bytes, bool may_write = true);
   void sync_data();  // fdatasync; throws IoError
 
   class Links;  // what engines keep for the open file; it ends with the file

@@ -1,5 +1,6 @@
 // What io_uring and direct I/O can do here, found by trying: for `headrace doctor` and for whoever wants to
-// say why a transfer is slower than it could be. Takes milliseconds, changes nothing that stays. Any thread.
+// say why a transfer is slower than it could be. Takes milliseconds (a second where the kernel starts no
+// thread), changes nothing that stays. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +18,14 @@ struct IoTrial {
 };
 
 struct UringProbe {
-  int code = 0;                     // errno value that refused a plain ring; the rest is then empty
+  int code = 0;                     // errno value that refused a ring, or a request through it
   std::string refusal;              // the cause and the remedy in words
   std::vector<IoTrial> flags;       // of set-up, that the engine's options ask for: "IOPOLL", "SQPOLL"
   std::vector<IoTrial> operations;  // that the engine uses: "READ", ... (ENOSYS: not known to the kernel)
   int known_operations = 0;         // of the kernel
   IoTrial files, buffers;           // registering a file, and `buffer_bytes` of memory
   Bytes buffer_bytes = 0;
+  IoTrial workers;  // a thread of the kernel, for a request that blocks (ECANCELED: it could not start one)
 };
 UringProbe probe_uring();
 

@@ -8,12 +8,23 @@
 namespace headrace {
 namespace {
 
-// Beside the errno's own words.
+// Beside the errno's own words. Of EIO, whoever knows what is lost with it says what to do.
 std::string_view meaning_of(int code) {
-  if (code == EAGAIN)
-    return ", each of the times that it was tried again: the kernel is short of memory or of places in the "
-           "device's queue. Free some memory, or keep fewer requests in flight (--io-depth).";
-  return "";
+  switch (code) {
+    case EAGAIN:
+      return ", each of the times that it was tried again: the kernel is short of memory or of places in the "
+             "device's queue. Free some memory, or keep fewer requests in flight (--io-depth).";
+    case ECANCELED:
+      return ": the kernel could start no thread for it, however often it was tried (raise the limit of "
+             "threads: ulimit -u, pids.max), or it belongs to the process from which this one was forked, "
+             "which alone can wait for it.";
+    case ENOSPC:
+      return ". Free some space on its file system.";
+    case EDQUOT:
+      return ". Delete some of this user's files there, or have the quota raised (quota -s shows it).";
+    default:
+      return "";
+  }
 }
 
 std::string describe(std::string_view operation, const std::string& path, std::uint64_t offset,

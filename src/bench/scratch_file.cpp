@@ -64,16 +64,15 @@ void remove_leftover_files(const std::string& folder) {
 ScratchFile::ScratchFile(const std::string& folder) : file_(open_nameless(folder)) {}
 
 bool ScratchFile::reserve(Bytes bytes) {
-  int code = 0;
-  do {
-    code = ::fallocate(file_.fd(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-  } while (code == EINTR);
-  if (code == ENOSPC || code == EDQUOT || code == EFBIG) {
-    shrink(0);
-    return false;
+  constexpr bool may_write = false;
+  try {
+    file_.preallocate(bytes, may_write);
+    return true;
+  } catch (const IoError& error) {
+    if (error.code() != ENOSPC && error.code() != EDQUOT && error.code() != EFBIG) throw;
   }
-  if (code != 0 && code != EOPNOTSUPP) throw IoError("reservation", file_.path(), 0, bytes, code);
-  return true;
+  shrink(0);
+  return false;
 }
 
 void ScratchFile::shrink(Bytes bytes) {

@@ -12,7 +12,7 @@ namespace {
 using namespace literals;
 
 constexpr const char* topic = "memory";
-constexpr Bytes staging_bytes = 1_GiB;  // what a run with states on NVMe likes to have locked
+constexpr Bytes staging_bytes = 1_GiB;  // what a rank with states on NVMe likes to have locked by a ring
 
 std::optional<Bytes> kibibytes(const MachineFiles& files, const char* key) {
   const auto text = files.value_of("/proc/meminfo", key);
@@ -59,17 +59,22 @@ Finding locked(const MemoryFacts& facts) {
   if (lock.lifted) return {topic, "locked memory", "unlimited (CAP_IPC_LOCK)"};
   Finding finding{topic, "locked memory", limit_text(lock.soft)};
   if (lock.hard != lock.soft) finding.value += fmt::format(", can be raised to {}", limit_text(lock.hard));
-  if (lock.soft >= staging_bytes) return finding;
-  const std::string raise = lock.hard < staging_bytes      ? "ask an administrator to raise the hard limit"
+  const Bytes wanted = staging_bytes * facts.rings;
+  if (lock.soft >= wanted) return finding;
+  const std::string raise = lock.hard < wanted             ? "ask an administrator to raise the hard limit"
                             : lock.hard == unlimited_bytes ? "ulimit -l unlimited"
                                                            : fmt::format("ulimit -l {}", lock.hard >> 10);
   finding.status = FindingStatus::limit;
   finding.advice = fmt::format(
       "Buffers beyond it are neither pinned nor registered with io_uring, so each transfer costs more CPU "
       "time. "
-      "About {} is enough: {} (for good: memlock in /etc/security/limits.conf; Docker: --ulimit memlock=-1; "
+      "About {}{} is enough for a rank: {} (for good: memlock in /etc/security/limits.conf; Docker: --ulimit "
+      "memlock=-1; "
       "systemd: LimitMEMLOCK=infinity).",
-      format_bytes(staging_bytes), raise);
+      format_bytes(wanted),
+      facts.rings > 1 ? fmt::format(" ({} for each of {} devices)", format_bytes(staging_bytes), facts.rings)
+                      : "",
+      raise);
   return finding;
 }
 
@@ -119,8 +124,9 @@ MemoryLock read_memory_lock(const MachineFiles& files) {
   return lock;
 }
 
-MemoryFacts read_memory(const MachineFiles& files, const MemoryLock& lock) {
+MemoryFacts read_memory(const MachineFiles& files, const MemoryLock& lock, std::size_t rings) {
   MemoryFacts facts;
+  facts.rings = rings;
   facts.total = kibibytes(files, "MemTotal");
   facts.available = kibibytes(files, "MemAvailable");
   facts.cgroup = cgroup_memory(files.root());

@@ -27,11 +27,13 @@ struct MemoryFacts {
   std::optional<Bytes> total, available;
   std::optional<CgroupMemory> cgroup;
   MemoryLock lock;
+  std::size_t rings = 1;               // each locks the staging buffers for itself
   std::string transparent_huge_pages;  // "always", "madvise", "never"; empty where the kernel has none
   std::uint64_t huge_pages = 0, huge_pages_free = 0;
   Bytes huge_page_bytes = 0;
 };
-MemoryFacts read_memory(const MachineFiles& files, const MemoryLock& lock);
+// `rings`: devices to which a run would transfer.
+MemoryFacts read_memory(const MachineFiles& files, const MemoryLock& lock, std::size_t rings = 1);
 
 std::vector<Finding> findings_of(const MemoryFacts& facts);
 nlohmann::ordered_json to_json(const MemoryFacts& facts);

@@ -3,9 +3,11 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <string_view>
 
 namespace headrace::doctor {
@@ -91,6 +93,13 @@ PathFacts read_path(const MachineFiles& files, const std::vector<Mount>& mounts,
     facts.storage = read_storage(files, *mount);
   }
   return facts;
+}
+
+std::size_t devices_behind(const std::vector<PathFacts>& paths) {
+  std::set<std::string> devices;
+  for (const PathFacts& path : paths)
+    if (path.probe.is_folder && path.mount) devices.insert(path.mount->device);
+  return std::max<std::size_t>(devices.size(), 1);
 }
 
 void find_shared_space(std::vector<PathFacts>& paths) {

@@ -45,6 +45,8 @@ enum class FileSystemKind : std::uint8_t {
 FileSystemKind kind_of(const std::string& file_system_type);
 
 std::vector<Finding> findings_of(const PathFacts& facts, bool several_nodes);
+// Of how many block devices an engine would find the paths on, each with a ring of its own; 1 without paths.
+std::size_t devices_behind(const std::vector<PathFacts>& paths);
 // Fills `sharing`.
 void find_shared_space(std::vector<PathFacts>& paths);
 // One for each drive that several of the paths share.

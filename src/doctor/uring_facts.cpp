@@ -94,6 +94,20 @@ Finding registered(const UringFacts& facts) {
   return finding;
 }
 
+Finding workers(const UringFacts& facts) {
+  const int code = facts.probe.workers.code;
+  if (code == 0) return {topic, "kernel threads", "started when a transfer blocks"};
+  if (code == ETIMEDOUT)
+    return {topic, "kernel threads", "not started within a second", FindingStatus::note,
+            "Transfers that block, such as writes that make a file longer, wait for them: see whether the "
+            "machine is overloaded."};
+  return {
+      topic, "kernel threads", fmt::format("cannot be started ({})", std::strerror(code)),
+      FindingStatus::limit,
+      "Transfers that block, such as writes that make a file longer, are made one by one by whoever waits "
+      "for them. Raise the limit of threads (see threads and files)."};
+}
+
 }  // namespace
 
 bool at_least(const std::string& release, int major, int minor) {
@@ -112,7 +126,7 @@ UringFacts read_uring(const MachineFiles& files, UringProbe probe, const MemoryL
 std::vector<Finding> findings_of(const UringFacts& facts) {
   std::vector<Finding> findings = {kernel(facts), ring(facts)};
   if (facts.probe.code != 0) return findings;
-  for (const auto& finding : {operations(facts), flags(facts), registered(facts)})
+  for (const auto& finding : {operations(facts), flags(facts), registered(facts), workers(facts)})
     findings.push_back(finding);
   return findings;
 }
@@ -121,7 +135,8 @@ nlohmann::ordered_json to_json(const UringFacts& facts) {
   return {{"kernel", facts.kernel},
           {"io_uring", facts.probe.code == 0},
           {"io_uring_operations", accepted(facts.probe.operations)},
-          {"io_uring_flags", accepted(facts.probe.flags)}};
+          {"io_uring_flags", accepted(facts.probe.flags)},
+          {"io_uring_workers", facts.probe.code == 0 && facts.probe.workers.code == 0}};
 }
 
 }  // namespace headrace::doctor

@@ -33,7 +33,9 @@ class Doctor(ProgramTest):
         report, found = self.findings("--swap-path", "swap")
         for key in [("processor", "instructions"), ("processor", "affinity mask"), ("processor", "cgroup quota"),
                     ("processor", "NUMA"), ("memory", "locked memory"), ("memory", "transparent huge pages"),
-                    ("input and output", "kernel"), ("input and output", "io_uring"), ("devices and ranks", "GPU"),
+                    ("input and output", "kernel"), ("input and output", "io_uring"),
+                    ("threads and files", "threads of this user"), ("threads and files", "threads of the cgroup"),
+                    ("threads and files", "open files"), ("devices and ranks", "GPU"),
                     ("devices and ranks", "NCCL"), ("devices and ranks", "MPI"), ("swap path swap", "file system"),
                     ("swap path swap", "direct I/O"), ("swap path swap", "space")]:
             self.assertIn(key, found)
@@ -83,9 +85,12 @@ class Doctor(ProgramTest):
             self.skipTest("needs root to become another user")
         self.folder.chmod(0o755)
         _, found = self.findings("--swap-path", "swap", status=1,
-                                 prefix=["prlimit", "--memlock=65536:65536", *AS_NOBODY])
+                                 prefix=["prlimit", "--memlock=65536:65536", "--nproc=60:60", "--nofile=200:200", *AS_NOBODY])
         self.assertEqual(found["memory", "locked memory"]["value"], "64.0 KiB")
         self.assertEqual(found["memory", "locked memory"]["status"], "limit")
+        for what, limit in (("threads of this user", "60, "), ("open files", "200, ")):
+            self.assertTrue(found["threads and files", what]["value"].startswith(limit))
+            self.assertEqual(found["threads and files", what]["status"], "limit")
         self.assertIn("Permission denied", found["swap path swap", "folder"]["value"])
         if found["input and output", "io_uring"]["status"] == "ok":
             self.assertEqual(found["input and output", "registered memory"]["status"], "limit")

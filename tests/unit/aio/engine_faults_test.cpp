@@ -65,6 +65,21 @@ TEST_P(EngineFaults, requests_to_be_tried_again_are) {
   EXPECT_EQ(plan_->hits(), 20u);
 }
 
+// So the kernel answers when the thread that asked has ended.
+TEST_P(EngineFaults, cancelled_requests_are_asked_for_again) {
+  constexpr std::uint64_t times = aio::Transfer::max_cancelled - 1;
+  plan_->add({.count = times, .code = ECANCELED});
+  expect_round_trip(*make(), create(), 64_KiB);
+  EXPECT_EQ(plan_->hits(), times);
+}
+
+TEST_P(EngineFaults, a_request_that_is_cancelled_again_and_again_is_given_up) {
+  plan_->add({.code = ECANCELED});
+  const AlignedMemory memory(4096);
+  EXPECT_EQ(transfer(*make(), IoDirection::write, create(), 0, memory).code, ECANCELED);
+  EXPECT_EQ(plan_->hits(), aio::Transfer::max_cancelled + 1u);
+}
+
 // The page cache takes the writes beside it at once: they are done long before the kernel would be given up.
 TEST_P(EngineFaults, a_request_to_be_tried_again_later_holds_no_other_up) {
   std::atomic<bool> refused{true};

@@ -7,6 +7,7 @@
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -53,6 +54,18 @@ class CapturedStandardError {
  private:
   Fd before_, file_;
 };
+
+// From now on no thread can be started, of this process or of the kernel for it. Root is exempt from the
+// limit, so the process becomes nobody where it can.
+inline void allow_no_more_threads() {
+  constexpr uid_t nobody = 65534;
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::setresgid(nobody, nobody, nobody), 0);
+    ASSERT_EQ(::setresuid(nobody, nobody, nobody), 0);
+  }
+  const rlimit limit{1, 1};
+  ASSERT_EQ(::setrlimit(RLIMIT_NPROC, &limit), 0);
+}
 
 // From now on the system call answers `code` (in the whole process); with `flags`, only when argument number
 // 2 has them.

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <fstream>
+#include <sstream>
 
 #include "aio/direct_io.h"
 #include "tests/unit/aio/in_child.h"
@@ -27,6 +28,12 @@ Bytes reserved_bytes(const IoFile& file) {
   struct stat status {};
   EXPECT_EQ(::fstat(file.fd(), &status), 0);
   return static_cast<Bytes>(status.st_blocks) * 512;
+}
+
+std::string contents_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
 }
 
 template <class Action>
@@ -165,6 +172,64 @@ TEST_F(IoFileTest, without_fallocate_zeros_reserve_the_space) {
           EXPECT_EQ(::fsync(file.fd()), 0);
           EXPECT_GE(reserved_bytes(file), 2_MiB);
         }
+      },
+      "");
+}
+
+TEST_F(IoFileTest, without_fallocate_what_a_file_holds_already_needs_nothing_and_is_kept) {
+  expect_in_child(
+      [this] {
+        refuse_system_call(SYS_fallocate, EOPNOTSUPP);
+        for (const bool direct : {true, false}) {
+          const std::string contents(1_MiB, 'x');
+          std::ofstream(path()) << contents;
+          IoFile file = IoFile::open(path(), IoFile::Mode::read_write, direct);
+          for (const Bytes bytes : {1_MiB, Bytes{4096}, Bytes{100}}) {
+            file.preallocate(bytes);
+            EXPECT_EQ(file.size_bytes(), 1_MiB);
+          }
+          EXPECT_EQ(contents_of(path()), contents);
+        }
+      },
+      "");
+}
+
+// Data begins and ends inside blocks of the file system, and lies at both sides of the second hole.
+TEST_F(IoFileTest, without_fallocate_zeros_fill_holes_between_data_that_stays) {
+  expect_in_child(
+      [this] {
+        refuse_system_call(SYS_fallocate, EOPNOTSUPP);
+        for (const bool direct : {true, false}) {
+          std::string contents(4_MiB, '\0');
+          {
+            IoFile file = IoFile::open(path(), IoFile::Mode::create, false);
+            ASSERT_EQ(::ftruncate(file.fd(), static_cast<off_t>(contents.size())), 0);
+            for (const Bytes at : {1_MiB + 100, 3_MiB - 7}) {
+              contents.replace(at, 10'000, 10'000, 'x');
+              ASSERT_EQ(::pwrite(file.fd(), &contents[at], 10'000, static_cast<off_t>(at)), 10'000);
+            }
+            file.sync_data();
+            EXPECT_LT(reserved_bytes(file), 1_MiB);
+          }
+          IoFile file = IoFile::open(path(), IoFile::Mode::read_write, direct);
+          file.preallocate(4_MiB);
+          EXPECT_EQ(::fsync(file.fd()), 0);
+          EXPECT_GE(reserved_bytes(file), 4_MiB);
+          EXPECT_EQ(contents_of(path()), contents);
+          file.preallocate(4_MiB + 4096);
+          EXPECT_EQ(contents_of(path()), contents + std::string(4096, '\0'));
+        }
+      },
+      "");
+}
+
+TEST_F(IoFileTest, without_fallocate_a_reservation_that_may_not_write_takes_nothing) {
+  expect_in_child(
+      [this] {
+        refuse_system_call(SYS_fallocate, EOPNOTSUPP);
+        IoFile file = IoFile::open(path(), IoFile::Mode::create);
+        file.preallocate(1_MiB, false);
+        EXPECT_EQ(file.size_bytes(), 0u);
       },
       "");
 }

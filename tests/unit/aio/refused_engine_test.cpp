@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <thread>
 #include <vector>
 
+#include "aio/transfer.h"
 #include "tests/support/fault_io_engine.h"
 #include "tests/unit/aio/in_child.h"
 #include "tests/unit/aio/io_fixture.h"
@@ -18,6 +20,8 @@ namespace {
 
 using namespace headrace::literals;
 using ::testing::HasSubstr;
+
+using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t awaiting = 1;  // a bit of io_uring_enter's number of completions to wait for
 
@@ -114,8 +118,79 @@ TEST(UringFaults, without_a_thread_of_its_own_a_request_is_tried_again_all_the_s
       "");
 }
 
-// The limit of threads counts the kernel's too, those that write as well: what is read needs none. Root is
-// exempt from it, so the test becomes nobody where it can.
+// A write that makes a file longer blocks: the kernel gives it to a thread, and cancels it when there is
+// none.
+TEST(UringFaults, without_workers_of_the_kernel_what_blocks_is_carried_out_with_one_warning) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        constexpr Bytes bytes = 256_KiB;
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        AlignedMemory memory(bytes + 1), read(bytes + 1);
+        allow_no_more_threads();
+        const auto engine = make_uring_engine({.queue_depth = 16, .request_bytes = 16_KiB});
+        CapturedStandardError captured;
+        const auto start = Clock::now();
+        for (const Bytes shift : {0, 1}) {  // of the memory: the second transfer goes through copies
+          const auto shifted = [&](const AlignedMemory& whole) {
+            return HostLease::borrowed(whole.span().subspan(shift, bytes));
+          };
+          memory.fill(shift), read.fill(9);
+          const std::uint64_t at = shift * bytes;
+          expect_whole(engine->submit(IoDirection::write, file, at, shifted(memory), bytes).wait(), bytes);
+          expect_whole(engine->submit(IoDirection::read, file, at, shifted(read), bytes).wait(), bytes);
+          EXPECT_TRUE(std::ranges::equal(shifted(read).memory(), shifted(memory).memory()));
+        }
+        EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+        const std::string message = captured.text();
+        EXPECT_THAT(message, HasSubstr("ulimit -u"));
+        EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;
+      },
+      "pids.max");
+}
+
+// Each time that the kernel looks for a thread takes it some 30 ms.
+TEST(UringFaults, a_kernel_without_workers_is_not_asked_for_them_each_time) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        constexpr int transfers = 100;
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        const AlignedMemory memory(4096);
+        allow_no_more_threads();
+        const auto engine = make_uring_engine({});
+        expect_whole(transfer(*engine, IoDirection::write, file, 0, memory), 4096);
+        const auto start = Clock::now();
+        for (std::uint64_t i = 1; i <= transfers; ++i)
+          expect_whole(transfer(*engine, IoDirection::write, file, i * 4096, memory), 4096);
+        EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(transfers * 15));
+      },
+      "pids.max");
+}
+
+// With pwrite refused, it shows by whom a write was carried out.
+TEST(UringFaults, what_is_cancelled_too_often_is_written_by_a_call_that_blocks) {
+  const IoFolder folder;
+  expect_in_child(
+      [&] {
+        const auto plan = std::make_shared<FaultPlan>();
+        const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
+        const AlignedMemory memory(4096);
+        const auto engine = aio::make_uring_engine({}, plan->request_hook());
+        refuse_system_call(SYS_pwrite64, EXDEV);
+        const auto code_after = [&](std::uint64_t times) {
+          plan->clear();
+          plan->add({.count = times, .code = ECANCELED});
+          return transfer(*engine, IoDirection::write, file, 0, memory).code;
+        };
+        EXPECT_EQ(code_after(aio::Transfer::max_cancelled - 1), 0);
+        EXPECT_EQ(code_after(aio::Transfer::max_cancelled), EXDEV);
+        EXPECT_EQ(code_after(1), EXDEV) << "what was found is remembered";
+      },
+      "pids.max");
+}
+
+// The limit of threads counts the kernel's too, those that write as well: what is read needs none.
 TEST(UringFaults, without_the_kernels_thread_submission_is_by_system_calls_with_one_warning) {
   const IoFolder folder;
   expect_in_child(
@@ -123,13 +198,7 @@ TEST(UringFaults, without_the_kernels_thread_submission_is_by_system_calls_with_
         const IoFile file = IoFile::open(folder.file("data"), IoFile::Mode::create);
         AlignedMemory memory(64_KiB), read(64_KiB);
         expect_whole(transfer(*make_uring_engine({}), IoDirection::write, file, 0, memory.fill(1)), 64_KiB);
-        constexpr uid_t nobody = 65534;
-        if (::geteuid() == 0) {
-          ASSERT_EQ(::setresgid(nobody, nobody, nobody), 0);
-          ASSERT_EQ(::setresuid(nobody, nobody, nobody), 0);
-        }
-        const rlimit limit{1, 1};
-        ASSERT_EQ(::setrlimit(RLIMIT_NPROC, &limit), 0);
+        allow_no_more_threads();
         CapturedStandardError captured;
         for (int i = 0; i < 3; ++i) {
           const auto engine = make_uring_engine({.queue_depth = 4, .poll_submissions = true});

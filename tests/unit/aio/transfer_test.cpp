@@ -179,13 +179,28 @@ TEST(Transfer, any_mix_of_short_results_and_retries_transfers_every_byte) {
 
 TEST(Transfer, cancelled_without_end_fails_with_that) {
   Transfer transfer(4096, 4096, 512);
-  for (std::uint32_t i = 0; i <= Transfer::max_again; ++i) {
+  for (std::uint32_t i = 0; i <= Transfer::max_cancelled; ++i) {
     const auto piece = transfer.next();
     ASSERT_TRUE(piece) << i;
     transfer.complete(*piece, -ECANCELED);
   }
   EXPECT_TRUE(transfer.done());
   EXPECT_EQ(transfer.result().code, ECANCELED);
+}
+
+TEST(Transfer, tells_what_was_cancelled_from_what_the_kernel_could_not_take_yet) {
+  Transfer transfer(4096, 4096, 512);
+  for (std::uint32_t i = 0; i < Transfer::max_again; ++i) transfer.complete(*transfer.next(), -EAGAIN);
+  for (std::uint32_t i = 0; i < Transfer::max_cancelled; ++i) {
+    const auto piece = transfer.next();
+    ASSERT_TRUE(piece) << i;
+    EXPECT_EQ(piece->again, Transfer::max_again);
+    EXPECT_EQ(piece->cancelled, i);
+    transfer.complete(*piece, -ECANCELED);
+  }
+  transfer.complete(*transfer.next(), 4096);
+  EXPECT_TRUE(transfer.done());
+  EXPECT_TRUE(transfer.result().ok());
 }
 
 }  // namespace

@@ -40,6 +40,17 @@ TEST(IoErrors, of_a_kernel_that_could_not_take_a_request_say_that_it_was_tried_a
     EXPECT_TRUE(contains(message, part)) << part << " in: " << message;
 }
 
+TEST(IoErrors, say_what_to_do_where_the_errno_does_not) {
+  const auto message = [](int code) {
+    return std::string(IoError("write", "/swap/extents.bin", 0, 4096, code).what());
+  };
+  EXPECT_TRUE(contains(message(ENOSPC), "Free some space")) << message(ENOSPC);
+  EXPECT_TRUE(contains(message(EDQUOT), "quota -s")) << message(EDQUOT);
+  for (const char* part : {"ulimit -u", "pids.max", "forked"})
+    EXPECT_TRUE(contains(message(ECANCELED), part)) << part << " in: " << message(ECANCELED);
+  EXPECT_TRUE(message(EIO).ends_with("(errno 5)")) << message(EIO) << ": `inspect` adds advice of its own";
+}
+
 TEST(IoErrors, are_errors_of_status_1) {
   const IoError error("read", "f", 0, 1, EIO);
   EXPECT_NE(dynamic_cast<const Error*>(&error), nullptr);

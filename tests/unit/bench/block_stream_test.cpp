@@ -3,14 +3,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "headrace/errors.h"
 #include "tests/support/fault_io_engine.h"
+#include "tests/support/repeated_alarms.h"
 
 namespace headrace::testing {
 namespace {
@@ -244,6 +247,18 @@ TEST_F(BlockStreams, a_scratch_file_that_does_not_fit_takes_no_space) {
   EXPECT_FALSE(other.reserve(Bytes{1} << 50));
   EXPECT_EQ(other.file().size_bytes(), 0u);
   EXPECT_TRUE(other.reserve(1_MiB));
+}
+
+// Some kernels give the reservation of a memory file system up, and all it took, at each signal.
+TEST(ScratchFiles, are_reserved_whatever_signals_come) {
+  struct statvfs space {};
+  if (::statvfs("/dev/shm", &space) != 0 || Bytes{space.f_bavail} * space.f_frsize < 48_MiB)
+    GTEST_SKIP() << "there is no space in /dev/shm";
+  ScratchFile scratch("/dev/shm");
+  const RepeatedAlarms alarms(std::chrono::microseconds(200));
+  EXPECT_TRUE(scratch.reserve(32_MiB));
+  EXPECT_LT(alarms.count(), alarms.most);
+  EXPECT_EQ(scratch.file().size_bytes(), 32_MiB);
 }
 
 }  // namespace

@@ -45,6 +45,19 @@ TEST(MemoryFindings, low_memlock_is_a_limit_with_the_command_that_this_user_can_
   EXPECT_EQ(locked({.soft = 64_KiB, .hard = 64_KiB, .lifted = true}).status, FindingStatus::ok);
 }
 
+TEST(MemoryFindings, each_device_s_ring_locks_memory_of_its_own) {
+  FakeMachine machine;
+  sixteen_gib(machine);
+  const auto locked = [&](Bytes limit, std::size_t rings) {
+    const MemoryLock lock{.soft = limit, .hard = limit};
+    return line(findings_of(read_memory(MachineFiles(machine.root()), lock, rings)), "locked memory");
+  };
+  EXPECT_EQ(locked(1_GiB, 1).status, FindingStatus::ok);
+  EXPECT_EQ(locked(3_GiB, 4).status, FindingStatus::limit);
+  EXPECT_THAT(locked(3_GiB, 4).advice, HasSubstr("About 4.00 GiB (1.00 GiB for each of 4 devices)"));
+  EXPECT_EQ(locked(4_GiB, 4).status, FindingStatus::ok);
+}
+
 TEST(MemoryFindings, capability_that_lifts_memlock_is_read_from_the_process_status) {
   FakeMachine machine;
   machine.with("/proc/self/status", "Name:\tx\nCapEff:\t0000000000004000\n");

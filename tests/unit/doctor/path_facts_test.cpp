@@ -249,6 +249,18 @@ TEST(SwapPath, folders_of_one_file_system_hold_together_what_it_has_free) {
   EXPECT_THAT(line(findings_of(paths[1], false), "space").value, HasSubstr("together with /mnt/d1"));
 }
 
+TEST(SwapPath, devices_behind_several_are_counted_once_each) {
+  FakeMachine machine;
+  machine.with("/proc/self/mountinfo", mount_line("259:0", "/a", "ext4", "/dev/nvme0n1") +
+                                           mount_line("259:2", "/b", "ext4", "/dev/nvme1n1p1"));
+  std::vector<PathFacts> paths;
+  EXPECT_EQ(devices_behind(paths), 1u);
+  for (const auto& [path, devices] : {std::pair{"/a/1", 1u}, {"/a/2", 1u}, {"/b/1", 2u}}) {
+    paths.push_back(facts_on(machine, good_probe(path)));
+    EXPECT_EQ(devices_behind(paths), devices) << path;
+  }
+}
+
 TEST(SwapPath, file_in_the_place_of_a_folder_has_no_lines_about_its_drive) {
   FakeMachine machine;
   with_disk(machine, "nvme0n1", "259:0", "SSD")

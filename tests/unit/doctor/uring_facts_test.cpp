@@ -86,6 +86,19 @@ TEST(UringFindings, buffers_refused_for_memlock_name_the_limit) {
   EXPECT_THAT(line(findings_on(machine, probe), "registered memory").advice, HasSubstr("io_uring_register"));
 }
 
+TEST(UringFindings, kernel_that_can_start_no_thread_is_a_limit_and_one_that_is_slow_a_note) {
+  FakeMachine machine;
+  UringProbe probe = everything();
+  const auto threads = [&](int code) {
+    probe.workers.code = code;
+    return line(findings_on(new_kernel(machine), probe), "kernel threads");
+  };
+  EXPECT_EQ(threads(0).status, FindingStatus::ok);
+  EXPECT_EQ(threads(ECANCELED).status, FindingStatus::limit);
+  EXPECT_THAT(threads(ECANCELED).advice, HasSubstr("threads and files"));
+  EXPECT_EQ(threads(ETIMEDOUT).status, FindingStatus::note);
+}
+
 TEST(UringFindings, releases_are_compared_by_number) {
   EXPECT_TRUE(at_least("6.1.0-18-amd64", 6, 1));
   EXPECT_TRUE(at_least("10.0", 6, 1));
