@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -23,5 +24,13 @@ struct CgroupMemory {
 };
 // The level on that way that leaves the least memory; empty without a limit.
 std::optional<CgroupMemory> cgroup_memory(const std::string& root = "");
+
+struct CgroupThreads {
+  std::uint64_t limit = 0;
+  std::optional<std::uint64_t> used = {};  // empty where it cannot be read
+  std::uint64_t left() const { return limit - std::min(limit, used.value_or(0)); }
+};
+// pids.max counts threads. The level that leaves the fewest; empty without a limit.
+std::optional<CgroupThreads> cgroup_threads(const std::string& root = "");
 
 }  // namespace headrace

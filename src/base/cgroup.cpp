@@ -106,4 +106,15 @@ std::optional<CgroupMemory> cgroup_memory(const std::string& root) {
   return tightest;
 }
 
+std::optional<CgroupThreads> cgroup_threads(const std::string& root) {
+  std::optional<CgroupThreads> tightest;
+  each_level(root, "pids", [&](const std::string& folder, bool /*unified*/) {  // both name the files alike
+    const auto limit = number_in(folder + "/pids.max");
+    if (!limit) return;
+    const CgroupThreads here{.limit = *limit, .used = number_in(folder + "/pids.current")};
+    if (!tightest || here.left() < tightest->left()) tightest = here;
+  });
+  return tightest;
+}
+
 }  // namespace headrace

@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 
-#include "headrace/mounts.h"
+#include "headrace/cgroup.h"
 
 namespace headrace::doctor {
 namespace {
@@ -53,41 +52,6 @@ bool is_administrator(uid_t user, const MachineFiles& files) {
          (effective && (std::strtoull(effective->c_str(), nullptr, 16) & (sys_admin | sys_resource)) != 0);
 }
 
-// This process's path in the hierarchy that a mount shows, from the lines "id:controllers:path".
-std::string own_group(const Mount& mount, const MachineFiles& files) {
-  std::ifstream list(files.root() + "/proc/self/cgroup");
-  for (std::string line; std::getline(list, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (mount.type == "cgroup2" ? !controllers.empty() : !has_option(controllers, "pids")) continue;
-    std::string path = line.substr(second + 1);
-    if (mount.root != "/" && path.starts_with(mount.root)) path.erase(0, mount.root.size());
-    while (path.ends_with('/')) path.pop_back();
-    return path;
-  }
-  return {};
-}
-
-// Versions 1 and 2 name the files alike.
-std::optional<CountLimit> tightest_cgroup(const MachineFiles& files) {
-  std::optional<CountLimit> tightest;
-  const auto look_at = [&](const std::string& folder) {
-    const auto limit = files.number(folder + "/pids.max"), used = files.number(folder + "/pids.current");
-    const CountLimit here{.soft = limit.value_or(unlimited_count), .hard = unlimited_count, .used = used};
-    if (limit && (!tightest || here.left() < tightest->left())) tightest = here;
-  };
-  for (const Mount& mount : read_mounts(files.root())) {
-    if (mount.type != "cgroup2" && !(mount.type == "cgroup" && has_option(mount.super_options, "pids")))
-      continue;
-    std::string path = own_group(mount, files);
-    for (; !path.empty(); path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/')))
-      look_at(mount.point + path);
-    look_at(mount.point);
-  }
-  return tightest;
-}
-
 std::string text_of(const CountLimit& limit) {
   const std::string used = limit.used ? fmt::format("{} in use", *limit.used) : "use unknown";
   return limit.soft == unlimited_count ? fmt::format("unlimited, {}", used)
@@ -126,7 +90,7 @@ Finding user_threads(const ThreadFacts& facts) {
                   raise(facts.user, "-u", enough)));
 }
 
-Finding cgroup_threads(const ThreadFacts& facts) {
+Finding threads_of_cgroup(const ThreadFacts& facts) {
   constexpr const char* what = "threads of the cgroup";
   if (!facts.cgroup) return {topic, what, "without a limit"};
   return threads(what, *facts.cgroup, threads_of_a_rank(facts.cpus),
@@ -149,14 +113,15 @@ ThreadFacts read_threads(const MachineFiles& files, int cpus) {
   const uid_t user = ::getuid();
   ThreadFacts facts{.cpus = cpus, .user = limit_of(RLIMIT_NPROC), .lifted = is_administrator(user, files)};
   facts.user.used = threads_of(user, files);
-  facts.cgroup = tightest_cgroup(files);
+  if (const auto cgroup = cgroup_threads(files.root()))
+    facts.cgroup = CountLimit{.soft = cgroup->limit, .hard = unlimited_count, .used = cgroup->used};
   facts.files = limit_of(RLIMIT_NOFILE);
   if (const auto open = files.names_in("/proc/self/fd").size(); open > 0) facts.files.used = open;
   return facts;
 }
 
 std::vector<Finding> findings_of(const ThreadFacts& facts) {
-  return {user_threads(facts), cgroup_threads(facts), open_files(facts)};
+  return {user_threads(facts), threads_of_cgroup(facts), open_files(facts)};
 }
 
 nlohmann::ordered_json to_json(const ThreadFacts& facts) {
