@@ -12,6 +12,7 @@
 #include "src/cli/bench_flags.h"
 #include "src/cli/bench_nvme_output.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/json_text.h"
 
 namespace headrace::cli {
 namespace {
@@ -202,7 +203,7 @@ std::unique_ptr<IoEngine> engine_of(const NvmeFlags& flags, const NvmeBenchOptio
 
 template <class Report>
 int finish(const Report& report, bool stopped, bool json) {
-  if (!report.results.empty()) fmt::print("{}", json ? to_json(report).dump(2) + '\n' : to_text(report));
+  if (!report.results.empty()) fmt::print("{}", json ? json_text(to_json(report)) : to_text(report));
   if (!stopped) return 0;
   if (report.results.empty())
     fmt::print(stderr,

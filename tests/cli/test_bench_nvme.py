@@ -144,6 +144,12 @@ class Report(NvmeTest):
     def test_the_engine_is_the_one_that_was_asked_for(self):
         self.assertEqual(self.report(*TINY, *READS, "--seconds", "1", "--io", "threads")["machine"]["io"], "threads")
 
+    def test_a_path_may_be_any_bytes(self):
+        name = os.fsdecode(b"bytes \xff")
+        (self.drive / name).mkdir()
+        report = json.loads(self.bench(*TINY, *READS, "--seconds", "1", "--json", "--quiet", path=f"drive/{name}").stdout)
+        self.assertEqual(report["machine"]["paths"][0]["path"], "drive/bytes \ufffd")
+
     def test_several_paths_are_measured_alone_and_all_at_once(self):
         (self.drive / "other").mkdir()
         report = self.report(*TINY, "--operation", "read,write", "--access", "random", "--seconds", "3", "--path", "drive/other")
