@@ -1,9 +1,16 @@
 #include "src/bench/block_stream.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <ctime>
+#include <optional>
+#include <thread>
 
 #include "headrace/errors.h"
+#include "headrace/io_batch.h"
 #include "src/bench/storage_facts.h"
 
 namespace headrace {
@@ -11,6 +18,8 @@ namespace {
 
 constexpr std::uint64_t blocks_per_full_check = 16;  // checked byte by byte: one of so many
 constexpr std::size_t kept_writes = 2;               // read back after a run
+constexpr Bytes small_block = Bytes{128} << 10;      // up to it, several are worth one system call
+constexpr std::size_t several = 4;
 
 std::int64_t now_nanoseconds() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -29,6 +38,45 @@ class CpuTime {
   double start_;
 };
 
+// While it lives, sleeps of this thread end on time: the kernel adds 50 microseconds to them otherwise.
+class PreciseSleep {
+ public:
+  PreciseSleep() : before_(::prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0)) { set(1); }
+  PreciseSleep(const PreciseSleep&) = delete;
+  PreciseSleep& operator=(const PreciseSleep&) = delete;
+  ~PreciseSleep() { set(before_); }
+
+ private:
+  void set(long nanoseconds) const {
+    if (before_ > 0) ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(nanoseconds), 0, 0, 0);
+  }
+  const long before_;
+};
+
+// Less than a second. The kernel interrupts a thread when a transfer ends that it has submitted to a ring,
+// and unlike others this sleep does not go on then.
+void sleep_until_interrupted(std::int64_t nanoseconds) {
+  sigset_t none;
+  sigemptyset(&none);
+  const timespec time{.tv_sec = 0, .tv_nsec = static_cast<long>(nanoseconds)};
+  ::sigtimedwait(&none, nullptr, &time);
+}
+
+// What blocks usually take, as far as is known: the median, found anew when the number of them has doubled.
+class UsualLatency {
+ public:
+  std::int64_t nanoseconds() const { return nanoseconds_; }  // 0: not known
+  void learn(const LatencyHistogram& seen) {
+    if (seen.count() < next_) return;
+    nanoseconds_ = static_cast<std::int64_t>(seen.quantile(0.5) * 1e9);
+    next_ = 2 * seen.count();
+  }
+
+ private:
+  std::int64_t nanoseconds_ = 0;
+  std::uint64_t next_ = 1;
+};
+
 }  // namespace
 
 // One run over blocks of an order. The buffers of blocks that were made ready and not submitted go back.
@@ -39,23 +87,15 @@ class BlockStream::Run {
 
   StreamSample operator()(const GoOn& go_on) {
     while (ready_.size() < work_.depth + 1 && blocks_left_ > 0) make_next_ready();
-    const std::int64_t start = now_nanoseconds();
-    std::int64_t end = start;
-    while (in_flight_.size() < work_.depth && !ready_.empty()) submit();
-    for (bool more = true; !in_flight_.empty();) {
-      Block done = wait_for_oldest();
-      end = now_nanoseconds();
-      sample_.latencies.add(static_cast<std::uint64_t>(end - done.submitted));
-      more = more && go_on(sample_.bytes());
-      if (more && !ready_.empty()) submit();
-      check_and_free(std::move(done));
-      if (more && blocks_left_ > 0) make_next_ready();
-    }
+    const PreciseSleep precise;
+    start_ = end_ = now_nanoseconds();
+    submit_first();
+    for (bool more = true; !in_flight_.empty();) more = replace(take_ended(), more, go_on);
     if (sample_.written_bytes > 0 && !stream_.scratch_.file().direct()) {
       stream_.scratch_.file().sync_data();
-      end = now_nanoseconds();
+      end_ = now_nanoseconds();
     }
-    sample_.seconds = static_cast<double>(std::max<std::int64_t>(end - start, 1)) * 1e-9;
+    sample_.seconds = static_cast<double>(std::max<std::int64_t>(end_ - start_, 1)) * 1e-9;
     give_back_ready();
     return sample_;
   }
@@ -70,18 +110,65 @@ class BlockStream::Run {
     --blocks_left_;
   }
 
+  void submit_first() {
+    const auto batch = batch_of(ready_.size());
+    while (in_flight_.size() < work_.depth && !ready_.empty()) submit();
+  }
+
   void submit() {
-    Block block = std::move(ready_.front());
-    ready_.pop_front();
+    in_flight_.splice(in_flight_.end(), ready_, ready_.begin());
+    Block& block = in_flight_.back();
     block.submitted = now_nanoseconds();
     block.ticket = stream_.io_.submit(block.request.direction, stream_.scratch_.file(), block.request.offset,
                                       std::move(block.buffer.lease), work_.block_bytes);
-    in_flight_.push_back(std::move(block));
   }
 
-  Block wait_for_oldest() {
-    Block block = std::move(in_flight_.front());
-    in_flight_.pop_front();
+  // [Note: whichever ends first]
+  Blocks take_ended() {
+    if (in_flight_.size() == 1) (void)in_flight_.front().ticket.wait();
+    Blocks ended = look();
+    for (; ended.empty(); ended = look()) pause();
+    end_ = now_nanoseconds();
+    for (const Block& block : ended)
+      sample_.latencies.add(static_cast<std::uint64_t>(end_ - block.submitted));
+    usual_.learn(sample_.latencies);
+    return ended;
+  }
+
+  Blocks look() {
+    Blocks ended;
+    for (auto next = in_flight_.begin(); next != in_flight_.end();) {
+      const auto block = next++;
+      if (block->ticket.done()) ended.splice(ended.end(), in_flight_, block);
+    }
+    return ended;
+  }
+
+  void pause() const {
+    constexpr std::int64_t looks = 16, shortest = 5'000, longest = 10'000'000;
+    constexpr std::size_t few = 8;  // to look at them costs little, so as often as one ends
+    const std::int64_t usual = usual_.nanoseconds() > 0 ? usual_.nanoseconds() : now_nanoseconds() - start_;
+    if (stream_.completions_ == Completions::polled) return;
+    if (stream_.completions_ == Completions::interrupt && in_flight_.size() <= few)
+      sleep_until_interrupted(std::clamp(usual / 2, shortest, longest));
+    else
+      std::this_thread::sleep_for(std::chrono::nanoseconds(std::clamp(usual / looks, shortest, longest)));
+  }
+
+  // Another block for each that has ended, as long as more are wanted; returns whether they still are.
+  bool replace(Blocks ended, bool more, const GoOn& go_on) {
+    const auto batch = batch_of(ended.size());
+    for (Block& block : ended) {
+      account_for(block);
+      more = more && go_on(sample_.bytes());
+      if (more && !ready_.empty()) submit();
+      check_and_free(std::move(block));
+      if (more && blocks_left_ > 0) make_next_ready();
+    }
+    return more;
+  }
+
+  void account_for(Block& block) {
     const IoResult result = block.ticket.wait();
     const bool reads = block.request.direction == IoDirection::read;
     if (!result.ok())
@@ -90,7 +177,12 @@ class BlockStream::Run {
     block.buffer.lease = block.ticket.take();
     (reads ? sample_.read_bytes : sample_.written_bytes) += work_.block_bytes;
     ++sample_.blocks;
-    return block;
+  }
+
+  std::optional<IoBatch> batch_of(std::size_t blocks) const {
+    return blocks >= several && work_.block_bytes <= small_block
+               ? std::optional<IoBatch>(std::in_place, stream_.io_)
+               : std::optional<IoBatch>();
   }
 
   void check_and_free(Block block) {
@@ -121,12 +213,18 @@ class BlockStream::Run {
   BlockOrder& order_;
   std::uint64_t blocks_left_, reads_ = 0;
   StreamSample sample_;
-  std::deque<Block> ready_, in_flight_;
+  UsualLatency usual_;
+  std::int64_t start_ = 0, end_ = 0;  // nanoseconds of the steady clock
+  Blocks ready_, in_flight_;
 };
 
 BlockStream::BlockStream(IoEngine& io, ScratchFile& scratch, const DrivePattern& pattern, StagingPool& pool,
-                         std::uint32_t buffers, bool check_every_byte)
-    : io_(io), scratch_(scratch), pattern_(pattern), check_every_byte_(check_every_byte) {
+                         std::uint32_t buffers, bool check_every_byte, Completions completions)
+    : io_(io),
+      scratch_(scratch),
+      pattern_(pattern),
+      check_every_byte_(check_every_byte),
+      completions_(completions) {
   for (std::uint32_t b = 0; b < buffers; ++b) {
     HostLease lease = pool.acquire();
     std::byte* memory = lease.data();
@@ -221,7 +319,7 @@ void BlockStream::refuse(std::uint64_t offset) const {
       "{}: the byte at offset {} of the file is not what was written there. The drive, its file system or "
       "the "
       "memory is not sound: look at the kernel's log, and keep no data there before the cause is found.",
-      scratch_.file().path(), offset));
+      scratch_.folder(), offset));
 }
 
 }  // namespace headrace

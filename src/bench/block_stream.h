@@ -3,10 +3,16 @@
 //
 // [Note: one buffer more than in flight] While blocks are in flight, the one that follows is made ready and
 // the one that came is checked, so that neither stands between a completion and the next submission.
+//
+// [Note: whichever ends first] A slow block must not hold up the others, neither their successors nor the
+// time that counts as theirs. A thread can wait for one ticket, not for whichever of several ends first; so
+// it looks at all of them, sleeps for a sixteenth of the time that blocks usually take, and looks again. With
+// few in flight in a ring it sleeps until the kernel interrupts it for an end. Only the last one is waited
+// for.
 #pragma once
 
-#include <deque>
 #include <functional>
+#include <list>
 #include <vector>
 
 #include "headrace/memory.h"
@@ -26,6 +32,10 @@ struct StreamSample {
   Bytes bytes() const { return read_bytes + written_bytes; }
 };
 
+// How the end of a transfer shows to a thread that sleeps: not at all; the kernel interrupts the thread that
+// has submitted it to a ring; or somebody has to look all the time, for the engine polls the device.
+enum class Completions : std::uint8_t { silent, interrupt, polled };
+
 class BlockStream {
  public:
   // Asked after each block, with the bytes that have moved: whether to submit another one.
@@ -33,7 +43,7 @@ class BlockStream {
 
   // Takes `buffers` buffers of the pool for its life: one more than the largest depth.
   BlockStream(IoEngine& io, ScratchFile& scratch, const DrivePattern& pattern, StagingPool& pool,
-              std::uint32_t buffers, bool check_every_byte);
+              std::uint32_t buffers, bool check_every_byte, Completions completions = Completions::silent);
 
   // Writes blocks from the start of the file, in order, until `bytes` are reached: afterwards it can be read.
   StreamSample prepare(const BlockWork& work, Bytes bytes, const GoOn& go_on);
@@ -57,6 +67,7 @@ class BlockStream {
     IoTicket ticket;
     std::int64_t submitted = 0;  // nanoseconds of the steady clock
   };
+  using Blocks = std::list<Block>;
   class Run;
 
   Buffer take_buffer(const BlockRequest& request, Bytes block_bytes);
@@ -68,6 +79,7 @@ class BlockStream {
   ScratchFile& scratch_;
   const DrivePattern& pattern_;
   const bool check_every_byte_;
+  const Completions completions_;
   std::vector<Buffer> free_;
   Bytes file_bytes_ = 0;
   std::uint32_t generation_ = 0;  // of the run in progress
