@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <ctime>
@@ -53,13 +54,13 @@ class PreciseSleep {
   const long before_;
 };
 
-// Less than a second. The kernel interrupts a thread when a transfer ends that it has submitted to a ring,
-// and unlike others this sleep does not go on then.
-void sleep_until_interrupted(std::int64_t nanoseconds) {
+// For less than a second; whether it was interrupted. Kernels since 5.15 interrupt a thread when a transfer
+// ends that it has submitted to a ring, and unlike others this sleep does not go on then.
+bool sleep_until_interrupted(std::int64_t nanoseconds) {
   sigset_t none;
   sigemptyset(&none);
   const timespec time{.tv_sec = 0, .tv_nsec = static_cast<long>(nanoseconds)};
-  ::sigtimedwait(&none, nullptr, &time);
+  return ::sigtimedwait(&none, nullptr, &time) < 0 && errno == EINTR;
 }
 
 // What blocks usually take, as far as is known: the median, found anew when the number of them has doubled.
@@ -127,7 +128,9 @@ class BlockStream::Run {
   Blocks take_ended() {
     if (in_flight_.size() == 1) (void)in_flight_.front().ticket.wait();
     Blocks ended = look();
-    for (; ended.empty(); ended = look()) pause();
+    for (woken_ = Woken::by_itself; ended.empty(); ended = look()) pause();
+    if (woken_ == Woken::interrupted) ++told_;
+    if (woken_ == Woken::late) ++untold_;
     end_ = now_nanoseconds();
     for (const Block& block : ended)
       sample_.latencies.add(static_cast<std::uint64_t>(end_ - block.submitted));
@@ -144,13 +147,16 @@ class BlockStream::Run {
     return ended;
   }
 
-  void pause() const {
+  void pause() {
     constexpr std::int64_t looks = 16, shortest = 5'000, longest = 10'000'000;
-    constexpr std::size_t few = 8;  // to look at them costs little, so as often as one ends
+    constexpr std::size_t few = 8;        // to look at them costs little, so as often as one ends
+    constexpr std::uint64_t trusted = 4;  // an end may come just as the time is over
     const std::int64_t usual = usual_.nanoseconds() > 0 ? usual_.nanoseconds() : now_nanoseconds() - start_;
+    const bool tells = stream_.completions_ == Completions::interrupt && untold_ <= told_ + trusted;
     if (stream_.completions_ == Completions::polled) return;
-    if (stream_.completions_ == Completions::interrupt && in_flight_.size() <= few)
-      sleep_until_interrupted(std::clamp(usual / 2, shortest, longest));
+    if (tells && in_flight_.size() <= few)
+      woken_ = sleep_until_interrupted(std::clamp(usual / 2, shortest, longest)) ? Woken::interrupted
+                                                                                 : Woken::late;
     else
       std::this_thread::sleep_for(std::chrono::nanoseconds(std::clamp(usual / looks, shortest, longest)));
   }
@@ -214,7 +220,10 @@ class BlockStream::Run {
   std::uint64_t blocks_left_, reads_ = 0;
   StreamSample sample_;
   UsualLatency usual_;
-  std::int64_t start_ = 0, end_ = 0;  // nanoseconds of the steady clock
+  enum class Woken : std::uint8_t { by_itself, interrupted, late };
+  Woken woken_ = Woken::by_itself;       // from the last sleep that an end may interrupt
+  std::uint64_t told_ = 0, untold_ = 0;  // ends that did interrupt one, and that did not
+  std::int64_t start_ = 0, end_ = 0;     // nanoseconds of the steady clock
   Blocks ready_, in_flight_;
 };
 
