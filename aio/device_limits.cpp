@@ -6,7 +6,6 @@ namespace headrace::aio {
 namespace {
 
 constexpr std::uint32_t usual_depth = 32;
-constexpr Bytes usual_request_bytes = Bytes{2} << 20;
 constexpr Bytes usual_in_flight_bytes = Bytes{64} << 20;
 
 std::uint32_t choose_depth(const std::optional<DeviceLimits>& limits) {
@@ -17,8 +16,8 @@ std::uint32_t choose_depth(const std::optional<DeviceLimits>& limits) {
 Bytes choose_request_bytes(const std::optional<DeviceLimits>& limits) {
   constexpr Bytes largest = Bytes{8} << 20;
   constexpr Bytes device_requests = 16;  // in one of ours
-  if (!limits) return usual_request_bytes;
-  return std::clamp(device_requests * limits->max_request_bytes, usual_request_bytes, largest);
+  if (!limits) return least_request_bytes;
+  return std::clamp(device_requests * limits->max_request_bytes, least_request_bytes, largest);
 }
 
 }  // namespace
@@ -55,3 +54,14 @@ IoShape choose_shape(const IoEngineOptions& options, const std::optional<DeviceL
 }
 
 }  // namespace headrace::aio
+
+namespace headrace {
+
+IoShape io_shape(std::string_view engine, const IoEngineOptions& options, std::uint64_t device) {
+  const auto found = block_device_of(device);
+  IoShape shape = aio::choose_shape(options, found ? aio::limits_of(*found) : std::nullopt);
+  if (engine == "threads") shape.queue_depth = std::min(shape.queue_depth, most_io_threads);
+  return shape;
+}
+
+}  // namespace headrace

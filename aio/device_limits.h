@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "headrace/block_device.h"
-#include "headrace/io_engine.h"
+#include "headrace/io_shape.h"
 
 namespace headrace::aio {
 
@@ -20,13 +20,6 @@ struct DeviceLimits {
 // A partition's are its disk's, those of a mapped or striped device (dm, md) what all its members allow.
 // Empty where they are not known.
 std::optional<DeviceLimits> limits_of(const BlockDevice& device);
-
-struct IoShape {
-  std::uint32_t queue_depth = 0;
-  Bytes request_bytes = 0;
-  Bytes in_flight_bytes = ~Bytes{0};  // no request is added to this many or more
-  bool operator==(const IoShape&) const = default;
-};
 
 // What the options leave to choose (0). Large requests, for each costs CPU time: the block layer cuts them
 // for the device in one go. As many as fill the device and no more, in number and in bytes: what waits here

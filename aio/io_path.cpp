@@ -13,6 +13,10 @@ IoPath::IoPath(const RequestHook& hook)
         issue_queued();
       }) {}
 
+void IoPath::wait_any(std::span<Job* const> jobs) {
+  while (!any_finished(jobs)) std::this_thread::sleep_for(until_looking_again);
+}
+
 std::int64_t IoPath::admit(const Request& request) const {
   const Bytes bytes = request.piece.bytes;
   return hook_ ? hook_(request.operation->direction, request.offset(), bytes)

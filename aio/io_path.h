@@ -25,6 +25,8 @@ class IoPath {
   virtual void prepare_to_bounce() {}
   // Blocks until the job, whose operations are all in this path, has ended.
   virtual void wait(Job& job) = 0;
+  // Blocks until one of the jobs, likewise, has ended.
+  virtual void wait_any(std::span<Job* const> jobs);
   // Notices what has ended without blocking.
   virtual void poll() = 0;
   // The file's place in a table of the path, until the file is closed; -1 for none.

@@ -1,5 +1,8 @@
+#include <chrono>
+#include <thread>
+
 #include "headrace/errors.h"
-#include "headrace/io_engine.h"
+#include "headrace/io_wait_any.h"
 
 namespace headrace {
 
@@ -24,6 +27,28 @@ IoResult IoTicket::wait() {
 bool IoTicket::done() {
   HEADRACE_CHECK(state_, "done on an empty I/O ticket");
   return state_->done();
+}
+
+// For tickets that nothing can wake a thread for together.
+std::vector<std::size_t> IoTicket::State::wait_for_any(std::span<State* const> among) {
+  constexpr std::chrono::microseconds pause{50};
+  while (true) {
+    std::vector<std::size_t> ended;
+    for (std::size_t place = 0; place < among.size(); ++place)
+      if (among[place]->done()) ended.push_back(place);
+    if (!ended.empty() || among.empty()) return ended;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::vector<std::size_t> wait_for_any(std::span<IoTicket* const> tickets) {
+  std::vector<IoTicket::State*> states;
+  states.reserve(tickets.size());
+  for (const IoTicket* ticket : tickets) {
+    HEADRACE_CHECK(*ticket, "wait for an empty I/O ticket");
+    states.push_back(ticket->state());
+  }
+  return states.empty() ? std::vector<std::size_t>{} : states.front()->wait_for_any(states);
 }
 
 HostLease IoTicket::take() {

@@ -1,5 +1,7 @@
 #include "aio/job.h"
 
+#include <algorithm>
+
 #include "headrace/errors.h"
 
 namespace headrace::aio {
@@ -50,6 +52,10 @@ bool Job::call() {
   if (!signal_.compare_exchange_strong(seen, called, std::memory_order_acq_rel)) return seen == called;
   signal_.notify_one();
   return true;
+}
+
+bool any_finished(std::span<Job* const> jobs) {
+  return std::ranges::any_of(jobs, [](const Job* job) { return job->finished(); });
 }
 
 }  // namespace headrace::aio

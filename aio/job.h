@@ -7,8 +7,10 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "headrace/io_engine.h"
 
@@ -72,5 +74,9 @@ class Job {
   IoResult result_;
   std::atomic<std::uint32_t> signal_{pending};
 };
+
+bool any_finished(std::span<Job* const> jobs);
+// How long to sleep between two looks where nothing wakes a thread for any of several jobs.
+inline constexpr std::chrono::microseconds until_looking_again{50};
 
 }  // namespace headrace::aio

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <limits>
 #include <new>
+#include <numeric>
 
 #include "aio/fork_count.h"
 #include "aio/transfer_parts.h"
@@ -47,6 +48,12 @@ bool has_poll_queues(const IoFile& file, const std::optional<DeviceLimits>& limi
   return false;
 }
 
+std::vector<std::size_t> every_place(std::size_t count) {
+  std::vector<std::size_t> places(count);
+  std::iota(places.begin(), places.end(), 0);
+  return places;
+}
+
 }  // namespace
 
 class QueuedEngine::Ticket final : public IoTicket::State {
@@ -70,6 +77,23 @@ class QueuedEngine::Ticket final : public IoTicket::State {
   HostLease take() override {
     (void)wait();
     return std::move(buffer_);
+  }
+  const void* queue() const override { return &path_; }
+  std::vector<std::size_t> wait_for_any(std::span<State* const> among) override {
+    std::vector<Job*> jobs;
+    jobs.reserve(among.size());
+    for (State* state : among) {
+      if (state->queue() != &path_) return State::wait_for_any(among);
+      jobs.push_back(static_cast<Ticket*>(state)->job_.get());
+    }
+    if (engine_.in_forked_child()) return every_place(jobs.size());  // wait() says so
+    const auto start = std::chrono::steady_clock::now();
+    path_.wait_any(jobs);
+    engine_.wait_nanoseconds_ += (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+    std::vector<std::size_t> ended;
+    for (std::size_t place = 0; place < jobs.size(); ++place)
+      if (jobs[place]->finished()) ended.push_back(place);
+    return ended;
   }
 
  private:

@@ -10,13 +10,12 @@
 #include "aio/engine_thread.h"
 #include "aio/queued_engine.h"
 #include "headrace/errors.h"
+#include "headrace/io_shape.h"
 #include "headrace/log.h"
 
 namespace headrace {
 namespace aio {
 namespace {
-
-constexpr std::uint32_t max_threads = 64;
 
 class ThreadPath final : public IoPath {
  public:
@@ -85,7 +84,7 @@ class ThreadEngine final : public QueuedEngine {
     return options;
   }
   std::shared_ptr<IoPath> make_path(const IoShape& shape, bool /*polled*/) override {
-    return std::make_shared<ThreadPath>(std::min(shape.queue_depth, max_threads), hook());
+    return std::make_shared<ThreadPath>(std::min(shape.queue_depth, most_io_threads), hook());
   }
 };
 

@@ -64,7 +64,7 @@ void UringPath::wait(Job& job) {
   Lock lock(mutex_);
   while (!job.finished()) {
     if (!driven_ && in_flight()) {
-      drive(lock, &job);
+      drive(lock, &job, [&job] { return job.finished(); });
       continue;
     }
     sleepers_.push_back(&job);
@@ -72,6 +72,22 @@ void UringPath::wait(Job& job) {
     job.sleep();
     lock.lock();
     std::erase(sleepers_, &job);
+  }
+  if (!driven_) pass_on();
+}
+
+// Sleepers are called for one job: where another thread drives, who waits for several looks now and then.
+void UringPath::wait_any(std::span<Job* const> jobs) {
+  issue_kept_back();
+  Lock lock(mutex_);
+  while (!any_finished(jobs)) {
+    if (!driven_ && in_flight()) {
+      drive(lock, nullptr, [jobs] { return any_finished(jobs); });
+      continue;
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(until_looking_again);
+    lock.lock();
   }
   if (!driven_) pass_on();
 }
@@ -101,13 +117,13 @@ void UringPath::poll() {
   advance(lock);
 }
 
-// Until `own` has ended (without one: until nothing is queued), or nothing is in flight.
-void UringPath::drive(Lock& lock, const Job* own) {
+// Until that is enough, or nothing is in flight. `own`: the one job that is waited for.
+template <class Enough>
+void UringPath::drive(Lock& lock, const Job* own, Enough enough) {
   const Driving driving(*this, lock);
   while (true) {
     advance(lock);
-    const bool enough = own != nullptr ? own->finished() : queue_.empty();
-    if (enough || !in_flight()) break;
+    if (enough() || !in_flight()) break;
     await_events(lock, events_to_await(own));
   }
 }
@@ -313,7 +329,7 @@ void UringPath::pump() {
   Lock lock(mutex_);
   while (!stopping_) {
     if (!driven_ && !queue_.empty() && in_flight())
-      drive(lock, nullptr);
+      drive(lock, nullptr, [this] { return queue_.empty(); });
     else
       pump_needed_.wait(lock);
   }

@@ -26,6 +26,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -47,6 +48,7 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
   void issue_kept_back() override;
   void prepare_to_bounce() override;
   void wait(Job& job) override;
+  void wait_any(std::span<Job* const> jobs) override;
   void poll() override;
   int fix_file(const IoFile& file) override;
   void add_region(RegionId region, std::span<std::byte> memory) override { memory_.add(region, memory); }
@@ -91,7 +93,8 @@ class UringPath final : public IoPath, public std::enable_shared_from_this<Uring
 
   class Driving;
   // These release the lock meanwhile.
-  void drive(Lock& lock, const Job* own);
+  template <class Enough>
+  void drive(Lock& lock, const Job* own, Enough enough);
   void advance(Lock& lock);
   void settle(Lock& lock, Outcomes& outcomes);
   void await_events(Lock& lock, std::uint32_t count);

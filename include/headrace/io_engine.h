@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headrace/bytes.h"
 #include "headrace/lease.h"
@@ -76,6 +77,8 @@ class IoTicket {
     virtual IoResult wait() = 0;
     virtual bool done() = 0;
     virtual HostLease take() = 0;
+    virtual const void* queue() const { return nullptr; }  // whose tickets can be waited for together
+    virtual std::vector<std::size_t> wait_for_any(std::span<State* const> among);  // [io_wait_any.h]
   };
   IoTicket() = default;
   explicit IoTicket(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -86,6 +89,7 @@ class IoTicket {
   IoResult wait();
   bool done();
   HostLease take();
+  State* state() const { return state_.get(); }
 
  private:
   std::unique_ptr<State> state_;

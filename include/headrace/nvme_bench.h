@@ -9,7 +9,7 @@
 //
 // Time: everything, preparation included, ends within NvmeBenchOptions::seconds, or a tenth more. Cases
 // alternate [Note: rounds in bench.h]. The files hold less, and cases are left out (with a note), where the
-// time is short.
+// time is short. A path that fails on the way ends its own cases alone: what was measured is reported.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,7 @@ struct NvmeBenchOptions {
   double seconds = 60;            // of the whole benchmark
   double sustained_seconds = 0;   // of bench_nvme_sustained, after its preparation
   bool check_every_byte = false;  // of each block that is read
+  IoEngineOptions engine = {};    // that the engine was made with [nvme_engine_options]
 };
 
 // What was found of a path, and what preparing it took.
@@ -66,11 +67,12 @@ struct NvmeResult {
   NvmeAccess access = NvmeAccess::sequential;
   Bytes block_bytes = 0;
   std::uint32_t depth = 0;  // of each path
+  double in_flight = 0;     // blocks of each path at its drive: the depth, or what the engine has at a time
   double read_share = 1;    // of the blocks
   double value = 0;         // GB/s (1e9 bytes), median over the rounds
   double deviation = 0;     // median absolute deviation, GB/s
   double operations_per_second = 0;
-  double latency_median = 0, latency_p99 = 0;  // seconds from submission until the block was waited for
+  double latency_median = 0, latency_p99 = 0;  // seconds from submission until the block was seen to be there
   double cpu_seconds_per_gb = 0;               // of the process, without making and checking data
   std::optional<double> ceiling;               // GB/s
   NvmeSource source = NvmeSource::direct;
@@ -83,10 +85,12 @@ struct NvmeReport {
   std::vector<NvmePath> paths;
   std::vector<NvmeResult> results;
   std::vector<std::string> notes;
-  std::string engine;               // "io_uring", "threads"
-  bool registered_buffers = false;  // the kernel knew the buffers in advance
-  double memory_rate = 0;           // GB/s that all CPUs copy
-  Bytes written_bytes = 0;          // in all: what the drives' lives were used for
+  std::vector<std::string> failures;  // of paths, each with its remedy; in the notes too
+  double seconds_needed = 0;          // for a round, where the time was too short for any result; else 0
+  std::string engine;                 // "io_uring", "threads"
+  bool registered_buffers = false;    // the kernel knew the buffers in advance
+  double memory_rate = 0;             // GB/s that all CPUs copy
+  Bytes written_bytes = 0;            // in all: what the drives' lives were used for
   double seconds = 0;
   bool stopped = false;
 };
@@ -96,6 +100,7 @@ struct NvmeSustained {
   std::string name, path;  // path: "" for the sum of several
   Bytes block_bytes = 0;
   std::uint32_t depth = 0;
+  double in_flight = 0;  // as of an NvmeResult
   double interval_seconds = 0;
   std::vector<double> rates;  // GB/s of each interval
   double first = 0;           // GB/s: the highest median of three neighbours in the first third
@@ -121,11 +126,14 @@ std::vector<Bytes> default_nvme_blocks();
 std::vector<std::uint32_t> default_nvme_depths();
 // Of the host, for the buffers of `paths` paths.
 Bytes nvme_bench_memory(Bytes largest_block, std::uint32_t largest_depth, std::size_t paths);
-// Throws UsageError where a path cannot be used, DoesNotFit where its disk is too small, IoError, or Error
-// for wrong data. `host` is charged for the buffers.
+// Of an engine that has every depth in flight at the drive, as far as engines go.
+IoEngineOptions nvme_engine_options(const NvmeBenchOptions& options);
+// Throws UsageError where a path cannot be used, DoesNotFit where its disk is too small, Error for wrong data
+// or where the paths fail before anything is measured. `host` is charged for the buffers.
 NvmeReport bench_nvme(IoEngine& io, MemoryBudget& host, const NvmeBenchOptions& options,
                       const NvmeControl& control);
-// With the last block size and the last depth of the options.
+// With the last block size and the last depth of the options. DoesNotFit where the drive is too slow for the
+// time.
 NvmeSustainedReport bench_nvme_sustained(IoEngine& io, MemoryBudget& host, const NvmeBenchOptions& options,
                                          const NvmeControl& control);
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "headrace/errors.h"
+#include "headrace/io_batch.h"
+#include "headrace/io_wait_any.h"
 #include "src/bench/storage_facts.h"
 
 namespace headrace {
@@ -11,6 +14,8 @@ namespace {
 
 constexpr std::uint64_t blocks_per_full_check = 16;  // checked byte by byte: one of so many
 constexpr std::size_t kept_writes = 2;               // read back after a run
+constexpr Bytes small_block = Bytes{128} << 10;      // up to it, several are worth one system call
+constexpr std::size_t several = 4;
 
 std::int64_t now_nanoseconds() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -39,23 +44,14 @@ class BlockStream::Run {
 
   StreamSample operator()(const GoOn& go_on) {
     while (ready_.size() < work_.depth + 1 && blocks_left_ > 0) make_next_ready();
-    const std::int64_t start = now_nanoseconds();
-    std::int64_t end = start;
-    while (in_flight_.size() < work_.depth && !ready_.empty()) submit();
-    for (bool more = true; !in_flight_.empty();) {
-      Block done = wait_for_oldest();
-      end = now_nanoseconds();
-      sample_.latencies.add(static_cast<std::uint64_t>(end - done.submitted));
-      more = more && go_on(sample_.bytes());
-      if (more && !ready_.empty()) submit();
-      check_and_free(std::move(done));
-      if (more && blocks_left_ > 0) make_next_ready();
-    }
+    start_ = end_ = now_nanoseconds();
+    submit_first();
+    for (bool more = true; !in_flight_.empty();) more = replace(take_ended(), more, go_on);
     if (sample_.written_bytes > 0 && !stream_.scratch_.file().direct()) {
       stream_.scratch_.file().sync_data();
-      end = now_nanoseconds();
+      end_ = now_nanoseconds();
     }
-    sample_.seconds = static_cast<double>(std::max<std::int64_t>(end - start, 1)) * 1e-9;
+    sample_.seconds = static_cast<double>(std::max<std::int64_t>(end_ - start_, 1)) * 1e-9;
     give_back_ready();
     return sample_;
   }
@@ -70,18 +66,51 @@ class BlockStream::Run {
     --blocks_left_;
   }
 
+  void submit_first() {
+    const auto batch = batch_of(ready_.size());
+    while (in_flight_.size() < work_.depth && !ready_.empty()) submit();
+  }
+
   void submit() {
-    Block block = std::move(ready_.front());
-    ready_.pop_front();
+    in_flight_.splice(in_flight_.end(), ready_, ready_.begin());
+    Block& block = in_flight_.back();
     block.submitted = now_nanoseconds();
     block.ticket = stream_.io_.submit(block.request.direction, stream_.scratch_.file(), block.request.offset,
                                       std::move(block.buffer.lease), work_.block_bytes);
-    in_flight_.push_back(std::move(block));
   }
 
-  Block wait_for_oldest() {
-    Block block = std::move(in_flight_.front());
-    in_flight_.pop_front();
+  // [Note: whichever ends first]
+  Blocks take_ended() {
+    waited_for_.clear();
+    for (Block& block : in_flight_) waited_for_.push_back(&block.ticket);
+    const std::vector<std::size_t> places = wait_for_any(waited_for_);
+    end_ = now_nanoseconds();
+    Blocks ended;
+    auto next = in_flight_.begin();
+    std::size_t place = 0;
+    for (const std::size_t wanted : places) {
+      for (; place < wanted; ++place) ++next;
+      sample_.latencies.add(static_cast<std::uint64_t>(end_ - next->submitted));
+      ended.splice(ended.end(), in_flight_, next++);
+      ++place;
+    }
+    return ended;
+  }
+
+  // Another block for each that has ended, as long as more are wanted; returns whether they still are.
+  bool replace(Blocks ended, bool more, const GoOn& go_on) {
+    const auto batch = batch_of(ended.size());
+    for (Block& block : ended) {
+      account_for(block);
+      more = more && go_on(sample_.bytes());
+      if (more && !ready_.empty()) submit();
+      check_and_free(std::move(block));
+      if (more && blocks_left_ > 0) make_next_ready();
+    }
+    return more;
+  }
+
+  void account_for(Block& block) {
     const IoResult result = block.ticket.wait();
     const bool reads = block.request.direction == IoDirection::read;
     if (!result.ok())
@@ -90,7 +119,12 @@ class BlockStream::Run {
     block.buffer.lease = block.ticket.take();
     (reads ? sample_.read_bytes : sample_.written_bytes) += work_.block_bytes;
     ++sample_.blocks;
-    return block;
+  }
+
+  std::optional<IoBatch> batch_of(std::size_t blocks) const {
+    return blocks >= several && work_.block_bytes <= small_block
+               ? std::optional<IoBatch>(std::in_place, stream_.io_)
+               : std::optional<IoBatch>();
   }
 
   void check_and_free(Block block) {
@@ -121,12 +155,18 @@ class BlockStream::Run {
   BlockOrder& order_;
   std::uint64_t blocks_left_, reads_ = 0;
   StreamSample sample_;
-  std::deque<Block> ready_, in_flight_;
+  std::vector<IoTicket*> waited_for_;
+  std::int64_t start_ = 0, end_ = 0;     // nanoseconds of the steady clock
+  Blocks ready_, in_flight_;
 };
 
 BlockStream::BlockStream(IoEngine& io, ScratchFile& scratch, const DrivePattern& pattern, StagingPool& pool,
-                         std::uint32_t buffers, bool check_every_byte)
-    : io_(io), scratch_(scratch), pattern_(pattern), check_every_byte_(check_every_byte) {
+                         std::uint32_t buffers, bool check_every_byte, Completions completions)
+    : io_(io),
+      scratch_(scratch),
+      pattern_(pattern),
+      check_every_byte_(check_every_byte),
+      completions_(completions) {
   for (std::uint32_t b = 0; b < buffers; ++b) {
     HostLease lease = pool.acquire();
     std::byte* memory = lease.data();
@@ -221,7 +261,7 @@ void BlockStream::refuse(std::uint64_t offset) const {
       "{}: the byte at offset {} of the file is not what was written there. The drive, its file system or "
       "the "
       "memory is not sound: look at the kernel's log, and keep no data there before the cause is found.",
-      scratch_.file().path(), offset));
+      scratch_.folder(), offset));
 }
 
 }  // namespace headrace

@@ -3,10 +3,13 @@
 //
 // [Note: one buffer more than in flight] While blocks are in flight, the one that follows is made ready and
 // the one that came is checked, so that neither stands between a completion and the next submission.
+//
+// [Note: whichever ends first] A slow block must not hold up the others, neither their successors nor the
+// time that counts as theirs: whichever ends is replaced at once.
 #pragma once
 
-#include <deque>
 #include <functional>
+#include <list>
 #include <vector>
 
 #include "headrace/memory.h"
@@ -57,6 +60,7 @@ class BlockStream {
     IoTicket ticket;
     std::int64_t submitted = 0;  // nanoseconds of the steady clock
   };
+  using Blocks = std::list<Block>;
   class Run;
 
   Buffer take_buffer(const BlockRequest& request, Bytes block_bytes);

@@ -6,6 +6,7 @@
 
 #include "headrace/errors.h"
 #include "src/bench/nvme_rig.h"
+#include "src/bench/path_failure.h"
 #include "src/bench/rounds.h"
 
 namespace headrace {
@@ -29,6 +30,7 @@ struct Case {
   LatencyHistogram latencies;
   std::uint64_t blocks = 0;
   Bytes moved_bytes = 0, read_bytes = 0;
+  bool given_up = false;  // a path has failed
   std::optional<Bytes> from_storage = Bytes{0};
   double cpu_seconds = 0;
 };
@@ -42,7 +44,8 @@ class NvmeTable {
         rig_(io, host, options, control, usual_file_bytes) {}
 
   NvmeReport run() {
-    if (rig_.prepare(preparation_share * options_.seconds, budget_)) {
+    if (rig_.prepare({.seconds = preparation_share * options_.seconds, .most_seconds = options_.seconds},
+                     budget_)) {
       make_cases();
       measure();
     }
@@ -53,9 +56,13 @@ class NvmeTable {
   void make_cases();
   void add_case(const BlockWork& work, FileSet files, const std::string& path);
   void measure();
+  double fixed_seconds(const Case& one) const;
   void take_sample(Case& one, double seconds);
+  void give_up(const PathFailure& failure, SampleSchedule& schedule);
   NvmeReport report() const;
   NvmeResult result_of(const Case& one) const;
+  double seconds_of_a_round() const;
+  void add_notes(NvmeReport& report) const;
 
   const NvmeBenchOptions& options_;
   const NvmeControl& control_;
@@ -63,6 +70,7 @@ class NvmeTable {
   NvmeRig rig_;
   std::vector<Case> cases_;
   std::vector<std::string> too_large_;  // cases that the file cannot hold
+  std::vector<std::string> failures_;
 };
 
 void NvmeTable::make_cases() {
@@ -76,10 +84,9 @@ void NvmeTable::make_cases() {
     if (all.size() > 1) add_case(work, all, "");
   }
   if (cases_.empty())
-    throw DoesNotFit(
-        fmt::format("only {} of a file were written in {:.1f} s, a fifth of the time: too few for the blocks "
-                    "in flight. Give more --seconds, or smaller --block or --depth.",
-                    format_bytes(rig_.smallest_file_bytes()), preparation_share * options_.seconds));
+    throw too_little_written("--seconds", rig_.smallest_file_bytes(), rig_.longest_preparation(),
+                             least_file_bytes(options_.blocks.front(), options_.depths.front()),
+                             preparation_share);
 }
 
 void NvmeTable::add_case(const BlockWork& work, FileSet files, const std::string& path) {
@@ -94,25 +101,47 @@ void NvmeTable::add_case(const BlockWork& work, FileSet files, const std::string
 
 void NvmeTable::measure() {
   std::vector<double> fixed;
-  for (const Case& one : cases_)
-    fixed.push_back(first_guess_of_fixed_seconds +
-                    static_cast<double>(one.work.in_flight_bytes()) / rig_.slowest_write_rate());
+  for (const Case& one : cases_) fixed.push_back(fixed_seconds(one));
   SampleSchedule schedule(std::move(fixed));
   while (const auto sample = schedule.next(budget_.left())) {
     Case& one = cases_[sample->index];
     if (control_.progress) control_.progress(std::min(budget_.spent() / budget_.seconds(), 1.0), one.name);
     const double before = budget_.spent();
-    take_sample(one, sample->seconds);
-    schedule.took(*sample, budget_.spent() - before);
+    try {
+      take_sample(one, sample->seconds);
+      schedule.took(*sample, budget_.spent() - before);
+    } catch (const PathFailure& failure) {
+      give_up(failure, schedule);
+    }
     if (rig_.stop_requested()) return;
+  }
+}
+
+double NvmeTable::fixed_seconds(const Case& one) const {
+  return first_guess_of_fixed_seconds +
+         static_cast<double>(one.work.in_flight_bytes()) / rig_.slowest_write_rate();
+}
+
+// What the path gave until then stays, and so does what the others give alone.
+void NvmeTable::give_up(const PathFailure& failure, SampleSchedule& schedule) {
+  failures_.emplace_back(failure.what());
+  if (control_.say)
+    control_.say(fmt::format("{} has failed: its cases end here", options_.paths[failure.file()]));
+  for (std::size_t c = 0; c < cases_.size(); ++c) {
+    const FileSet& files = cases_[c].files;
+    if (std::find(files.begin(), files.end(), failure.file()) == files.end()) continue;
+    cases_[c].given_up = true;
+    schedule.leave_out(c);
   }
 }
 
 void NvmeTable::take_sample(Case& one, double seconds) {
   std::vector<std::optional<TimeBudget>> time(options_.paths.size());  // from the first block that ends
-  const RigSample taken = rig_.run(one.files, one.work, [&](std::size_t file, Bytes) {
+  const TimeBudget sample(seconds);
+  const Bytes others = one.work.in_flight_bytes() - one.work.block_bytes;  // beside a block that has ended
+  const RigSample taken = rig_.run(one.files, one.work, [&](std::size_t file, Bytes moved) {
     if (!time[file]) time[file].emplace(seconds);
-    return time[file]->left() > 0;
+    return time[file]->left() > 0 && budget_.left() > drain_seconds(others, moved, sample.spent());
   });
   rig_.check_written(one.files);
   one.rates.push_back(taken.rate());
@@ -139,6 +168,7 @@ NvmeResult NvmeTable::result_of(const Case& one) const {
           .access = one.work.access,
           .block_bytes = one.work.block_bytes,
           .depth = one.work.depth,
+          .in_flight = rig_.blocks_in_flight(one.files, one.work),
           .read_share = one.work.share_of_reads(),
           .value = value,
           .deviation = median_deviation(one.rates),
@@ -173,25 +203,43 @@ void add_ceilings(std::vector<NvmeResult>& results) {
 
 NvmeReport NvmeTable::report() const {
   NvmeReport report = rig_.report(budget_);
-  std::size_t no_time = 0;
   for (const Case& one : cases_)
-    if (one.rates.empty())
-      ++no_time;
-    else
-      report.results.push_back(result_of(one));
+    if (!one.rates.empty()) report.results.push_back(result_of(one));
+  if (report.results.empty() && !failures_.empty()) throw Error(failures_.front());
+  if (report.results.empty() && !report.stopped) report.seconds_needed = seconds_of_a_round();
   add_ceilings(report.results);
+  report.failures = failures_;
+  add_notes(report);
+  return report;
+}
+
+// With its preparation, and the end.
+double NvmeTable::seconds_of_a_round() const {
+  double seconds = rig_.longest_preparation();
+  for (const Case& one : cases_) seconds += fixed_seconds(one) + usual_sample_seconds;
+  return seconds_to_give(std::max(seconds, options_.seconds) + closing_seconds(seconds));
+}
+
+void NvmeTable::add_notes(NvmeReport& report) const {
+  std::vector<std::string>& notes = report.notes;
+  notes.insert(notes.end(), failures_.begin(), failures_.end());
   for (const std::string& name : too_large_)
-    report.notes.push_back(fmt::format("left out: {}, more in flight than the file of {} holds", name,
-                                       format_bytes(rig_.smallest_file_bytes())));
+    notes.push_back(fmt::format("left out: {}, more in flight than the file of {} holds", name,
+                                format_bytes(rig_.smallest_file_bytes())));
+  for (const Case& one : cases_)
+    if (const std::string note = rig_.in_flight_note(one.files, one.work);
+        !note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end())
+      notes.push_back(note);
   const auto one_round = [](const NvmeResult& result) { return result.rounds == 1; };
   if (!report.stopped && std::any_of(report.results.begin(), report.results.end(), one_round))
-    report.notes.push_back(one_round_note(options_.seconds));
-  if (no_time > 0 && !report.stopped)
-    report.notes.push_back(
+    notes.push_back(one_round_note(options_.seconds));
+  const auto left_out = std::count_if(cases_.begin(), cases_.end(),
+                                      [](const Case& one) { return one.rates.empty() && !one.given_up; });
+  if (left_out > 0 && !report.stopped)
+    notes.push_back(
         fmt::format("left out: {} of {} cases, for which {:g} s were too short: give more --seconds, or "
                     "fewer --block and --depth",
-                    no_time, cases_.size(), options_.seconds));
-  return report;
+                    left_out, cases_.size(), options_.seconds));
 }
 
 }  // namespace

@@ -63,6 +63,34 @@ Bytes least_file_bytes(Bytes largest_block, std::uint32_t largest_depth) {
   return largest_block * (Bytes{largest_depth} + 2);
 }
 
+double blocks_in_flight(const BlockWork& work, const IoShape& shape, std::size_t sharing) {
+  const auto requests = static_cast<double>(divide_up(work.block_bytes, shape.request_bytes));
+  const double by_requests = static_cast<double>(shape.queue_depth) / requests;
+  const double by_bytes = static_cast<double>(shape.in_flight_bytes) / static_cast<double>(work.block_bytes);
+  return std::min(std::min(by_requests, by_bytes) / static_cast<double>(sharing),
+                  static_cast<double>(work.depth));
+}
+
+// The first blocks to end tell little: what was in flight beside them ends in as long again at most.
+double drain_seconds(Bytes in_flight_bytes, Bytes moved_bytes, double spent) {
+  const Bytes known = std::max<Bytes>({moved_bytes, in_flight_bytes, 1});
+  return spent * static_cast<double>(in_flight_bytes) / static_cast<double>(known);
+}
+
+double seconds_to_give(double needed) {
+  return std::max(std::ceil(1.2 * needed), 1.0);
+}
+
+DoesNotFit too_little_written(std::string_view flag, Bytes written_bytes, double spent, Bytes least_bytes,
+                              double share) {
+  const double needed = spent * static_cast<double>(least_bytes) / static_cast<double>(written_bytes) / share;
+  return DoesNotFit(fmt::format(
+      "only {} of a file were written in {:.1f} s, and the blocks in flight need {}. Give {} {:g}, or "
+      "smaller "
+      "--block or --depth.",
+      format_bytes(written_bytes), spent, format_bytes(least_bytes), flag, seconds_to_give(needed)));
+}
+
 std::optional<Bytes> choose_file_bytes(Bytes asked, Bytes usual, Bytes least, Bytes block,
                                        const FileSpace& space) {
   // A full disk is trouble for others, and some of what is free becomes the file system's own.
@@ -80,7 +108,14 @@ std::optional<Bytes> choose_file_bytes(Bytes asked, Bytes usual, Bytes least, By
 }
 
 SampleSchedule::SampleSchedule(std::vector<double> fixed_seconds)
-    : fixed_(std::move(fixed_seconds)), seen_(fixed_.size()), turn_(fixed_.size()) {}
+    : fixed_(std::move(fixed_seconds)),
+      left_out_(fixed_.size()),
+      seen_(fixed_.size()),
+      turn_(fixed_.size()) {}
+
+std::size_t SampleSchedule::cases() const {
+  return static_cast<std::size_t>(std::count(left_out_.begin(), left_out_.end(), false));
+}
 
 double SampleSchedule::fixed_of_round() const {
   return std::accumulate(fixed_.begin(), fixed_.end(), 0.0);
@@ -88,7 +123,7 @@ double SampleSchedule::fixed_of_round() const {
 
 int SampleSchedule::rounds_that_fit(double seconds_left) const {
   const auto fit = [&](double sample) {
-    const double round = fixed_of_round() + sample * static_cast<double>(fixed_.size());
+    const double round = fixed_of_round() + sample * static_cast<double>(cases());
     return static_cast<int>(std::clamp(seconds_left / round, 0.0, double{most_nvme_rounds}));
   };
   const int for_a_median = std::max(enough_nvme_rounds - rounds_begun_, 0);
@@ -98,10 +133,10 @@ int SampleSchedule::rounds_that_fit(double seconds_left) const {
 
 // A round for which the time is short is begun all the same: it takes the samples that fit.
 bool SampleSchedule::begin_round(double seconds_left) {
-  if (rounds_begun_ == most_nvme_rounds || !std::exchange(took_any_, false)) return false;
+  if (cases() == 0 || rounds_begun_ == most_nvme_rounds || !std::exchange(took_any_, false)) return false;
   const auto rounds = static_cast<std::size_t>(std::max(rounds_that_fit(seconds_left), 1));
   fixed_left_ = fixed_of_round() * static_cast<double>(rounds);
-  samples_left_ = fixed_.size() * rounds;
+  samples_left_ = cases() * rounds;
   turn_ = 0;
   ++rounds_begun_;
   return true;
@@ -113,6 +148,7 @@ std::optional<SampleSchedule::Sample> SampleSchedule::next(double seconds_left) 
     if (turn_ == fixed_.size() && !begin_round(seconds_left)) return std::nullopt;
     for (; turn_ < fixed_.size();) {
       const std::size_t index = turn_++;
+      if (left_out_[index]) continue;
       const double share = (seconds_left - fixed_left_) / static_cast<double>(samples_left_);
       const Sample sample{.index = index, .seconds = std::max(share, least_sample_seconds)};
       fixed_left_ -= fixed_[index];
@@ -128,6 +164,12 @@ void SampleSchedule::took(const Sample& sample, double seconds) {
   std::vector<double>& seen = seen_[sample.index];
   seen.push_back(std::max(seconds - sample.seconds, 0.0));
   fixed_[sample.index] = median(seen);
+}
+
+// Its time in this round stays unused: the next one is planned without it.
+void SampleSchedule::leave_out(std::size_t index) {
+  left_out_[index] = true;
+  fixed_[index] = 0;
 }
 
 std::string one_round_note(double seconds) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "headrace/errors.h"
+#include "headrace/io_shape.h"
 #include "src/bench/block_order.h"
 
 namespace headrace {
@@ -25,6 +27,19 @@ struct FileSpace {
 // a quarter of the memory, but not less than `least`. None where that is not there.
 std::optional<Bytes> choose_file_bytes(Bytes asked, Bytes usual, Bytes least, Bytes block,
                                        const FileSpace& space);
+
+// Of `work` on each of `sharing` paths of one device: the blocks of a path that the device has at a time,
+// `depth` or fewer; a part of one where a block is more requests than the engine has in flight.
+double blocks_in_flight(const BlockWork& work, const IoShape& shape, std::size_t sharing);
+
+// What is in flight takes so long to end, at the rate of what has moved in the seconds spent.
+double drain_seconds(Bytes in_flight_bytes, Bytes moved_bytes, double spent);
+// Whole seconds to ask for where so many are needed: some more.
+double seconds_to_give(double needed);
+// `written_bytes` of a file were written in the `share` of the time that `flag` gave, too few for
+// `least_bytes`.
+DoesNotFit too_little_written(std::string_view flag, Bytes written_bytes, double spent, Bytes least_bytes,
+                              double share);
 
 // [Note: time budget] Preparation writes until its file is full or a fifth of the time is over. A sample
 // takes the time it is given and a fixed time beside: emptying the queue, checks. What is left is given out
@@ -46,13 +61,17 @@ class SampleSchedule {
   // None where nothing more fits, or every case has its rounds.
   std::optional<Sample> next(double seconds_left);
   void took(const Sample& sample, double seconds);  // seconds: in all
+  void leave_out(std::size_t index);                // from now on
 
  private:
   bool begin_round(double seconds_left);
   int rounds_that_fit(double seconds_left) const;
   double fixed_of_round() const;
 
+  std::size_t cases() const;  // but those left out
+
   std::vector<double> fixed_;
+  std::vector<bool> left_out_;
   std::vector<std::vector<double>> seen_;  // by case
   std::size_t turn_, samples_left_ = 0;    // samples left: of all rounds planned
   double fixed_left_ = 0;

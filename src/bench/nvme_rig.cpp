@@ -10,8 +10,10 @@
 #include <random>
 #include <thread>
 
+#include "headrace/block_device.h"
 #include "headrace/errors.h"
 #include "headrace/folders.h"
+#include "src/bench/path_failure.h"
 #include "src/bench/storage_facts.h"
 
 namespace headrace {
@@ -20,8 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 using namespace literals;
 
-// Preparation moves blocks of its own choice: neither it nor the buffers of the pool are smaller.
-constexpr Bytes least_preparation_block = 1_MiB;
+// Preparation moves blocks of its own choice, enough for a drive's rate, and few: they end late where the
+// drive is slow. The pool has buffers for them.
+constexpr Bytes preparation_block = 1_MiB;
 constexpr std::uint32_t preparation_depth = 8;
 
 constexpr Bytes probed_bytes = 16_MiB;  // of a file, for pages that stay in memory
@@ -32,7 +35,7 @@ constexpr Bytes flush_every = 128_MiB;  // of a buffered file in preparation: a 
 constexpr double link_tolerance = 1.05, memory_tolerance = 2;
 
 Bytes buffer_bytes_of(const NvmeBenchOptions& options) {
-  return std::max(*std::max_element(options.blocks.begin(), options.blocks.end()), least_preparation_block);
+  return std::max(*std::max_element(options.blocks.begin(), options.blocks.end()), preparation_block);
 }
 std::uint32_t largest_depth_of(const NvmeBenchOptions& options) {
   return std::max(*std::max_element(options.depths.begin(), options.depths.end()), preparation_depth);
@@ -81,8 +84,15 @@ double gigabytes_per_second(Bytes bytes, double seconds) {
 }  // namespace
 
 Bytes nvme_bench_memory(Bytes largest_block, std::uint32_t largest_depth, std::size_t paths) {
-  const Bytes buffer = round_up(std::max(largest_block, least_preparation_block), nvme_block_quantum);
+  const Bytes buffer = round_up(std::max(largest_block, preparation_block), nvme_block_quantum);
   return buffer * (std::max(largest_depth, preparation_depth) + Bytes{1}) * paths;
+}
+
+// Paths may be on one device.
+IoEngineOptions nvme_engine_options(const NvmeBenchOptions& options) {
+  const Bytes requests = divide_up(buffer_bytes_of(options), least_request_bytes) *
+                         largest_depth_of(options) * options.paths.size();
+  return {.queue_depth = static_cast<std::uint32_t>(std::min<Bytes>(requests, most_queue_depth))};
 }
 
 Bytes RigSample::read_bytes() const {
@@ -124,14 +134,15 @@ void NvmeRig::open_paths(Bytes usual_file_bytes) {
   require_different_folders("--path", options_.paths);
   for (const std::string& folder : options_.paths) paths_.push_back(open_path(folder));
   const Bytes least = least_file_bytes(buffer_bytes_, buffers_ - 1);
-  if (options_.file_bytes != 0 && round_up(options_.file_bytes, buffer_bytes_) < least)
+  if (options_.file_bytes != 0 && round_up(options_.file_bytes, preparation_block) < least)
     throw UsageError(fmt::format(
         "--file-size {} is too small: at least {}, for the blocks in flight. Or give smaller --block or "
         "--depth.",
         size_text(options_.file_bytes), size_text(least)));
   for (PathState& path : paths_) {
     const FileSpace space = space_of(path);
-    const auto chosen = choose_file_bytes(options_.file_bytes, usual_file_bytes, least, buffer_bytes_, space);
+    const auto chosen =
+        choose_file_bytes(options_.file_bytes, usual_file_bytes, least, preparation_block, space);
     if (!chosen) throw disk_too_small(path.folder, options_, least, space);
     path.facts.file_bytes = *chosen;
   }
@@ -157,6 +168,7 @@ NvmeRig::PathState NvmeRig::open_path(const std::string& folder) {
                 .link_rate = facts.link_rate,
                 .direct = file.direct()};
   path.device = device_of(file.fd());
+  path.shape = io_shape(io_.name(), options_.engine, file.id().device);
   path.memory_file_system = is_memory_file_system(file.fd());
   return path;
 }
@@ -172,8 +184,9 @@ FileSpace NvmeRig::space_of(const PathState& path) const {
 
 void NvmeRig::make_streams() {
   for (PathState& path : paths_)
-    path.stream = std::make_unique<BlockStream>(io_, *path.scratch, pattern_, pool_, buffers_,
-                                                options_.check_every_byte);
+    path.stream =
+        std::make_unique<BlockStream>(io_, *path.scratch, pattern_, pool_, buffers_,
+                                      options_.check_every_byte);
 }
 
 FileSet NvmeRig::all_files() const {
@@ -188,25 +201,58 @@ Bytes NvmeRig::smallest_file_bytes() const {
   return smallest;
 }
 
-bool NvmeRig::prepare(double seconds, const TimeBudget& budget) {
-  const TimeBudget preparation(seconds);
+double NvmeRig::longest_preparation() const {
+  double longest = 0;
+  for (const PathState& path : paths_) longest = std::max(longest, path.facts.prepare_seconds);
+  return longest;
+}
+
+double NvmeRig::blocks_in_flight(const FileSet& files, const BlockWork& work) const {
+  double least = work.depth;
+  for (const std::size_t f : files) {
+    const auto sharing = static_cast<std::size_t>(std::count_if(
+        files.begin(), files.end(), [&](std::size_t g) { return paths_[g].device == paths_[f].device; }));
+    least = std::min(least, headrace::blocks_in_flight(work, paths_[f].shape, sharing));
+  }
+  return least;
+}
+
+std::string NvmeRig::in_flight_note(const FileSet& files, const BlockWork& work) const {
+  const double blocks = blocks_in_flight(files, work);
+  if (blocks >= work.depth) return "";
+  const IoShape& shape = paths_[files.front()].shape;
+  return fmt::format(
+      "{} depth {}{}: {:.4g} blocks at a time are at a drive, for {} has {} requests of {} there",
+      size_text(work.block_bytes), work.depth,
+      files.size() > 1 ? fmt::format(" on each of {} paths", files.size()) : "", blocks, io_.name(),
+      shape.queue_depth, size_text(shape.request_bytes));
+}
+
+bool NvmeRig::prepare(const Preparation& preparation, const TimeBudget& budget) {
   const FileSet files = all_files();
   std::vector<StreamSample> samples(files.size());
-  at_once(files, [&](std::size_t f) { samples[f] = write_once(f, preparation, budget); });
-  if (stop_requested()) return false;
-  slowest_write_rate_ = 1e15;
-  for (const std::size_t f : files) {
-    finish_preparation(paths_[f], samples[f]);
-    find_where_reads_come_from(f);
+  try {
+    at_once(files, [&](std::size_t f) { samples[f] = write_once(f, preparation, budget); });
+    if (stop_requested()) return false;
+    slowest_write_rate_ = 1e15;
+    for (const std::size_t f : files) {
+      at_once({f}, [&](std::size_t) { finish_preparation(paths_[f], samples[f]); });
+      find_where_reads_come_from(f);
+    }
+  } catch (const PathFailure& failure) {
+    if (failure.is_full()) throw DoesNotFit(failure.what());
+    throw;
   }
   return true;
 }
 
-StreamSample NvmeRig::write_once(std::size_t file, const TimeBudget& preparation, const TimeBudget& budget) {
+StreamSample NvmeRig::write_once(std::size_t file, const Preparation& wanted, const TimeBudget& budget) {
+  static_assert(preparation_depth >= 2);  // a file of so many blocks can be read, however slow its drive
   PathState& path = paths_[file];
+  const TimeBudget preparation(wanted.seconds);
   const BlockWork work{
-      .operation = NvmeOperation::write, .block_bytes = buffer_bytes_, .depth = preparation_depth};
-  const Bytes least = least_file_bytes(buffer_bytes_, 0);
+      .operation = NvmeOperation::write, .block_bytes = preparation_block, .depth = preparation_depth};
+  const Bytes others = work.in_flight_bytes() - work.block_bytes;  // beside a block that has ended
   Bytes flushed = 0;
   StreamSample sample = path.stream->prepare(work, path.facts.file_bytes, [&](Bytes moved) {
     if (!path.facts.direct && moved - flushed >= flush_every)
@@ -215,7 +261,10 @@ StreamSample NvmeRig::write_once(std::size_t file, const TimeBudget& preparation
       control_.progress(std::min(budget.spent() / budget.seconds(), 1.0),
                         fmt::format("writing the file once: {} of {} in {}", format_bytes(moved),
                                     format_bytes(path.facts.file_bytes), path.folder));
-    return !failed_ && !stop_requested() && (preparation.left() > 0 || moved < least);
+    const bool enough = moved + others >= wanted.least_bytes;
+    const double spent = preparation.spent();
+    const double left = (enough ? wanted.seconds : wanted.most_seconds) - spent;
+    return !failed_ && !stop_requested() && left > drain_seconds(others, moved, spent);
   });
   return sample;
 }
@@ -240,19 +289,24 @@ void NvmeRig::finish_preparation(PathState& path, const StreamSample& sample) {
 // system is memory, and the kernel counts it where reads can be counted.
 void NvmeRig::find_where_reads_come_from(std::size_t file) {
   PathState& path = paths_[file];
-  path.scratch->evict();
+  at_once({file}, [&](std::size_t) { path.scratch->evict(); });
   path.in_memory = path.memory_file_system ||
                    path.scratch->resident_share(std::min(path.facts.file_bytes, probed_bytes)) > 0.5;
-  const BlockWork one{.operation = NvmeOperation::read, .block_bytes = buffer_bytes_, .depth = 1};
+  const BlockWork one{.operation = NvmeOperation::read, .block_bytes = preparation_block, .depth = 1};
   const RigSample sample = run({file}, one, [](std::size_t, Bytes) { return false; });
   path.reads_are_counted = sample.from_storage && *sample.from_storage >= sample.read_bytes() / 2;
 }
 
 void NvmeRig::at_once(const FileSet& files, const std::function<void(std::size_t index)>& body) {
   std::vector<std::exception_ptr> errors(files.size());
+  failed_ = false;
   const auto guarded = [&](std::size_t index) {
     try {
       body(index);
+    } catch (const IoError& error) {
+      const std::size_t file = files[index];
+      errors[index] = std::make_exception_ptr(PathFailure(file, paths_[file].folder, error));
+      failed_ = true;
     } catch (...) {
       errors[index] = std::current_exception();
       failed_ = true;
@@ -274,9 +328,11 @@ void NvmeRig::at_once(const FileSet& files, const std::function<void(std::size_t
 }
 
 RigSample NvmeRig::run(const FileSet& files, const BlockWork& work, const GoOn& go_on) {
-  if (work.reads())
-    for (const std::size_t f : files)
-      if (!paths_[f].facts.direct) paths_[f].scratch->evict();
+  const auto direct = [&](std::size_t file) { return paths_[file].facts.direct; };
+  if (work.reads() && !std::all_of(files.begin(), files.end(), direct))
+    at_once(files, [&](std::size_t index) {
+      if (!direct(files[index])) paths_[files[index]].scratch->evict();
+    });
   RigSample sample{.streams = std::vector<StreamSample>(files.size()), .from_storage = std::nullopt};
   const std::optional<Bytes> counted = bytes_read_from_storage();
   const double cpu = process_cpu_seconds();

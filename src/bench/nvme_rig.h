@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "headrace/elapsed.h"
+#include "headrace/io_shape.h"
 #include "src/bench/block_stream.h"
 #include "src/bench/nvme_plan.h"
 
@@ -29,6 +30,12 @@ class TimeBudget {
 // Files by number, in the order of the paths.
 using FileSet = std::vector<std::size_t>;
 
+// Writes the files for `seconds`, or for more where they do not hold `least_bytes` by then.
+struct Preparation {
+  double seconds = 0, most_seconds = 0;
+  Bytes least_bytes = 0;
+};
+
 struct RigSample {
   std::vector<StreamSample> streams;  // by file of the set
   double cpu_seconds = 0;             // of the process, without making and checking data
@@ -38,15 +45,16 @@ struct RigSample {
   double rate() const;  // GB/s, the sum of the streams'
 };
 
+// What is done to a file and fails throws PathFailure; the others end what they had in flight before.
 class NvmeRig {
  public:
   // Makes the files and takes the buffers. `usual_file_bytes` where the options ask for no size.
   NvmeRig(IoEngine& io, MemoryBudget& host, const NvmeBenchOptions& options, const NvmeControl& control,
           Bytes usual_file_bytes);
 
-  // Writes the files, all at once, for `seconds` at most; then finds out what can be known of each path.
-  // False when a stop was requested.
-  bool prepare(double seconds, const TimeBudget& budget);
+  // Writes the files, all at once, then finds out what can be known of each path. False when a stop was
+  // requested. A drive too slow for `most_seconds` leaves files of less than was asked for.
+  bool prepare(const Preparation& preparation, const TimeBudget& budget);
 
   // One stream a thread, all of them started together; `go_on` is asked on the stream's thread.
   using GoOn = std::function<bool(std::size_t file, Bytes moved)>;
@@ -58,6 +66,11 @@ class NvmeRig {
 
   FileSet all_files() const;
   Bytes smallest_file_bytes() const;
+  double longest_preparation() const;  // seconds
+  // Blocks of `work` that each file has at its drive at a time, all of the set at once.
+  double blocks_in_flight(const FileSet& files, const BlockWork& work) const;
+  // Of such blocks, fewer than the depth: what the reader has to know. "" otherwise.
+  std::string in_flight_note(const FileSet& files, const BlockWork& work) const;
   double slowest_write_rate() const { return slowest_write_rate_; }  // bytes a second, in preparation
   bool stop_requested() const { return control_.stop_requested && control_.stop_requested(); }
   // Of what a set of files gave, whether it came from their drives.
@@ -72,6 +85,7 @@ class NvmeRig {
     std::unique_ptr<BlockStream> stream;
     NvmePath facts;
     std::uint64_t device = 0;
+    IoShape shape = {};
     bool memory_file_system = false;  // by its type
     bool in_memory = false;           // by what stays in memory
     bool reads_are_counted = false;   // /proc/self/io sees reads of this path
@@ -81,10 +95,10 @@ class NvmeRig {
   PathState open_path(const std::string& folder);
   FileSpace space_of(const PathState& path) const;
   void make_streams();
-  StreamSample write_once(std::size_t file, const TimeBudget& preparation, const TimeBudget& budget);
+  StreamSample write_once(std::size_t file, const Preparation& wanted, const TimeBudget& budget);
   void finish_preparation(PathState& path, const StreamSample& sample);
   void find_where_reads_come_from(std::size_t file);
-  // body(file) for each, the first on this thread; rethrows the first error.
+  // body(index) for each, the first on this thread; rethrows the first error, an IoError as PathFailure.
   void at_once(const FileSet& files, const std::function<void(std::size_t index)>& body);
 
   IoEngine& io_;

@@ -1,5 +1,6 @@
 // Question: at what rate does a drive take writes once its fast cache is full? Every path at once, in file
-// order, with what the options' last block size and depth keep in flight.
+// order, with what the options' last block size and depth keep in flight. A path that fails ends them all:
+// the intervals before are reported.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "src/bench/nvme_rig.h"
+#include "src/bench/path_failure.h"
 
 namespace headrace {
 namespace {
@@ -56,14 +58,31 @@ class Sustained {
         rig_(io, host, options, control, usual_file_bytes) {}
 
   NvmeSustainedReport run() {
-    if (rig_.prepare(preparation_seconds_, budget_)) write();
+    const Bytes least = least_file_bytes(work_.block_bytes, work_.depth);
+    if (rig_.prepare({.seconds = preparation_seconds_,
+                      .most_seconds = options_.sustained_seconds,
+                      .least_bytes = least},
+                     budget_)) {
+      if (rig_.smallest_file_bytes() < least)
+        throw too_little_written("--sustained", rig_.smallest_file_bytes(), rig_.longest_preparation(), least,
+                                 1);
+      write();
+    }
     NvmeSustainedReport report{.run = rig_.report(budget_), .results = results()};
-    if (options_.paths.size() > 1) report.run.notes.emplace_back("all paths are written at the same time");
-    report.run.notes.emplace_back("the file was written once before: that too has filled the drive's cache");
+    add_notes(report);
     return report;
   }
 
  private:
+  void add_notes(NvmeSustainedReport& report) const {
+    report.run.failures = failures_;
+    report.run.notes.insert(report.run.notes.end(), failures_.begin(), failures_.end());
+    const std::string note = rig_.in_flight_note(rig_.all_files(), work_);
+    if (!note.empty()) report.run.notes.push_back(note);
+    if (options_.paths.size() > 1) report.run.notes.emplace_back("all paths are written at the same time");
+    report.run.notes.emplace_back("the file was written once before: that too has filled the drive's cache");
+  }
+
   void write();
   void tell(std::size_t file, double time, std::size_t interval);
   std::vector<NvmeSustained> results() const;
@@ -82,6 +101,7 @@ class Sustained {
   NvmeRig rig_;
   std::vector<Intervals> intervals_;  // by file
   double written_seconds_ = 0;
+  std::vector<std::string> failures_;
 };
 
 void Sustained::write() {
@@ -90,15 +110,23 @@ void Sustained::write() {
   intervals_.assign(files.size(), Intervals(interval_, count));
   const TimeBudget writing(options_.sustained_seconds);
   std::vector<std::size_t> last(files.size());  // interval, by file
-  rig_.run(files, work_, [&](std::size_t file, Bytes moved) {
-    const double time = writing.spent();
+  std::vector<double> seen(files.size());       // seconds that are known, by file
+  const auto go_on = [&](std::size_t file, Bytes moved) {
+    const double time = seen[file] = writing.spent();
     const std::size_t interval = intervals_[file].add(time, moved);
     if (std::exchange(last[file], interval) != interval) rig_.flush_buffered(file);
     if (file == 0) tell(file, time, interval);
     return time < options_.sustained_seconds;
-  });
-  written_seconds_ = std::min(writing.spent(), options_.sustained_seconds);
-  rig_.check_written(files);
+  };
+  try {
+    rig_.run(files, work_, go_on);
+    written_seconds_ = std::min(writing.spent(), options_.sustained_seconds);
+    rig_.check_written(files);
+  } catch (const PathFailure& failure) {
+    written_seconds_ = std::min(*std::min_element(seen.begin(), seen.end()), options_.sustained_seconds);
+    if (whole_intervals() == 0) throw;
+    failures_.emplace_back(failure.what());
+  }
 }
 
 void Sustained::tell(std::size_t file, double time, std::size_t interval) {
@@ -118,6 +146,7 @@ NvmeSustained Sustained::result_of(const std::vector<double>& rates, const FileS
           .path = path,
           .block_bytes = work_.block_bytes,
           .depth = work_.depth,
+          .in_flight = rig_.blocks_in_flight(rig_.all_files(), work_),
           .interval_seconds = interval_,
           .rates = rates,
           .first = summary.first,

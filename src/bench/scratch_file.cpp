@@ -61,7 +61,7 @@ void remove_leftover_files(const std::string& folder) {
   }
 }
 
-ScratchFile::ScratchFile(const std::string& folder) : file_(open_nameless(folder)) {}
+ScratchFile::ScratchFile(const std::string& folder) : folder_(folder), file_(open_nameless(folder)) {}
 
 bool ScratchFile::reserve(Bytes bytes) {
   constexpr bool may_write = false;

@@ -18,6 +18,7 @@ class ScratchFile {
 
   IoFile& file() { return file_; }
   const IoFile& file() const { return file_; }
+  const std::string& folder() const { return folder_; }  // what messages name: the file has no name
   // Takes the space; false where the disk has not enough of it. True where the file system cannot reserve:
   // writing will tell.
   bool reserve(Bytes bytes);
@@ -30,6 +31,7 @@ class ScratchFile {
   double resident_share(Bytes bytes) const;
 
  private:
+  std::string folder_;
   IoFile file_;
 };
 

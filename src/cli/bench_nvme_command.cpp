@@ -12,6 +12,7 @@
 #include "src/cli/bench_flags.h"
 #include "src/cli/bench_nvme_output.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/json_text.h"
 
 namespace headrace::cli {
 namespace {
@@ -182,7 +183,8 @@ Bytes require_memory(const NvmeFlags& flags, const NvmeBenchOptions& options) {
                       : fmt::format(" It fits with {}.", fmt::join(changes, ", or with "))));
 }
 
-std::unique_ptr<IoEngine> engine_of(const NvmeFlags& flags, const NvmeBenchOptions& options) {
+// Fills options.engine.
+std::unique_ptr<IoEngine> engine_of(const NvmeFlags& flags, NvmeBenchOptions& options) {
   IoKind kind = IoKind::automatic;
   if (!flags.io.empty()) {
     const auto kinds = names_of<IoKind>("--io", {only_value("--io", flags.io)},
@@ -193,21 +195,28 @@ std::unique_ptr<IoEngine> engine_of(const NvmeFlags& flags, const NvmeBenchOptio
     throw UsageError("--require-io-uring and --io threads exclude each other: keep one of them.");
   if (kind == IoKind::threads && (flags.poll_completions || flags.poll_submissions))
     throw UsageError("--poll-completions and --poll-submissions are of io_uring: leave --io threads out.");
-  IoEngineOptions engine{.poll_completions = flags.poll_completions,
-                         .poll_submissions = flags.poll_submissions};
-  // As the engine of a run is, where that can hold the depths.
-  if (options.depths.back() > default_nvme_depths().back()) engine.queue_depth = options.depths.back();
-  return make_io(flags.require_io_uring ? IoKind::io_uring : kind, engine);
+  options.engine = nvme_engine_options(options);
+  options.engine.poll_completions = flags.poll_completions;
+  options.engine.poll_submissions = flags.poll_submissions;
+  return make_io(flags.require_io_uring ? IoKind::io_uring : kind, options.engine);
 }
 
+// `run`: the part of the report that every kind has.
 template <class Report>
-int finish(const Report& report, bool stopped, bool json) {
-  if (!report.results.empty()) fmt::print("{}", json ? to_json(report).dump(2) + '\n' : to_text(report));
-  if (!stopped) return 0;
-  if (report.results.empty())
+int finish(const Report& report, const NvmeReport& run, const NvmeFlags& flags, double seconds) {
+  if (report.results.empty() && run.stopped) {
     fmt::print(stderr,
                "headrace: stopped before anything was measured; the space in the paths is free again\n");
-  return Interrupt::exit_status;
+    return Interrupt::exit_status;
+  }
+  fmt::print("{}", flags.json ? json_text(to_json(report)) : to_text(report));
+  if (!run.failures.empty()) throw Error(fmt::format("{}", fmt::join(run.failures, "\n")));
+  if (report.results.empty())
+    throw DoesNotFit(fmt::format(
+        "the {:g} s of --seconds were over before any case was measured: --seconds {:g} would do, "
+        "or give smaller --block or --depth.",
+        seconds, run.seconds_needed));
+  return run.stopped ? Interrupt::exit_status : 0;
 }
 
 int run_nvme(const NvmeFlags& flags) {
@@ -217,7 +226,7 @@ int run_nvme(const NvmeFlags& flags) {
         "bench nvme measures the drives from one process, but {} started {} ranks. Start it alone.",
         launch.launcher, launch.size));
   if (flags.quiet) set_log_level(LogLevel::quiet);
-  const NvmeBenchOptions options = options_of(flags);
+  NvmeBenchOptions options = options_of(flags);
   MemoryBudget host("host", require_memory(flags, options));
   const std::unique_ptr<IoEngine> io = engine_of(flags, options);
   const Interrupt interrupt;
@@ -228,11 +237,11 @@ int run_nvme(const NvmeFlags& flags) {
   if (options.sustained_seconds > 0) {
     const NvmeSustainedReport report = bench_nvme_sustained(*io, host, options, control);
     progress.end();
-    return finish(report, report.run.stopped, flags.json);
+    return finish(report, report.run, flags, options.sustained_seconds);
   }
   const NvmeReport report = bench_nvme(*io, host, options, control);
   progress.end();
-  return finish(report, report.stopped, flags.json);
+  return finish(report, report, flags, options.seconds);
 }
 
 void add_flags(CLI::App& command, NvmeFlags& flags) {
@@ -277,8 +286,9 @@ void add_bench_nvme(CLI::App& bench, int& status) {
       "while in use, so its space is free again however the program ends.\n"
       "Rates are medians over alternating rounds, in GB/s (1e9 bytes), MAD their median absolute\n"
       "deviation (- where there was one round; of an even count the median is the mean of the middle two).\n"
-      "Latency is from submission until the block is there. CPU s/GB leaves out making and checking the "
-      "data.\n"
+      "Depth is blocks in flight at the drive, as in fio; a note says where the engine has fewer there.\n"
+      "Latency is from submission until the block is seen to be there: at once at depth 1, else up to a\n"
+      "sixteenth later. CPU s/GB leaves out making and checking the data.\n"
       "source: \"direct\"; \"buffered\" where the file system refuses direct I/O; \"cached\" where the "
       "bytes\n"
       "came from memory, so that the rate is none of the drive's.\n"
@@ -287,8 +297,11 @@ void add_bench_nvme(CLI::App& bench, int& status) {
       "third: the fast cache, not the first row. \"steady\" is the median of the last third. In JSON "
       "\"value\"\n"
       "is steady, and \"ceiling\" the larger of both.\n"
-      "Ctrl-C prints what is measured so far and ends with status 130.\n"
-      "Exit status: 0 done, 1 wrong data or a failed drive, 2 wrong usage, 3 does not fit, 130 stopped.\n\n"
+      "Ctrl-C prints what is measured so far and ends with status 130; a drive that fails on the way ends\n"
+      "its own cases, and the status is 1.\n"
+      "Exit status: 0 done, 1 wrong data or a failed drive, 2 wrong usage, 3 does not fit in space, memory "
+      "or\n"
+      "time, 130 stopped.\n\n"
       "Examples: a table in 30 seconds; what two drives still take when their fast caches are full\n"
       "  headrace bench nvme --path /mnt/nvme0 --seconds 30\n"
       "  headrace bench nvme --path /mnt/nvme0 --path /mnt/nvme1 --sustained 120");

@@ -53,6 +53,7 @@ Json result_of(const NvmeResult& result) {
           {"access", name_of(result.access)},
           {"block_bytes", result.block_bytes},
           {"depth", result.depth},
+          {"in_flight", result.in_flight},
           {"read_share", result.read_share},
           {"operations_per_second", result.operations_per_second},
           {"latency_median_seconds", result.latency_median},
@@ -73,6 +74,7 @@ Json result_of(const NvmeSustained& result) {
           {"path", result.path.empty() ? Json() : Json(result.path)},
           {"block_bytes", result.block_bytes},
           {"depth", result.depth},
+          {"in_flight", result.in_flight},
           {"drop", result.drop()},
           {"settled", result.settled},
           {"interval_seconds", result.interval_seconds},
@@ -101,13 +103,17 @@ std::string head_of(const NvmeReport& report) {
 }
 
 // What was checked: of writes, what of each sample was read back.
-std::string foot_of(const NvmeReport& report) {
+std::string checked_text(const NvmeReport& report) {
   const bool reads = std::any_of(report.results.begin(), report.results.end(), [](const NvmeResult& result) {
     return result.operation != NvmeOperation::write;
   });
-  std::string text = fmt::format(
-      "\n{} written in {:.1f} s; {} had the right data\n", format_bytes(report.written_bytes), report.seconds,
-      reads ? "every block that was read" : "the blocks that were read back of what was written");
+  return fmt::format("; {} had the right data", reads ? "every block that was read"
+                                                      : "the blocks that were read back of what was written");
+}
+
+std::string foot_of(const NvmeReport& report, bool any_results) {
+  std::string text = fmt::format("\n{} written in {:.1f} s{}\n", format_bytes(report.written_bytes),
+                                 report.seconds, any_results ? checked_text(report) : "");
   for (const std::string& note : report.notes) text += note + '\n';
   return text;
 }
@@ -159,6 +165,7 @@ Json to_json(const NvmeSustainedReport& report) {
 }
 
 std::string to_text(const NvmeReport& report) {
+  if (report.results.empty()) return head_of(report) + foot_of(report, false);
   std::size_t width = 4;
   for (const NvmeResult& result : report.results) width = std::max(width, result.name.size());
   std::string text = head_of(report) + mixed_text(report);
@@ -176,7 +183,7 @@ std::string to_text(const NvmeReport& report) {
                         time_text(result.latency_p99), result.cpu_seconds_per_gb, or_dash(result.ceiling, 3),
                         or_dash(result.ratio(), 2), name_of(result.source));
   }
-  text += foot_of(report);
+  text += foot_of(report, true);
   if (report.stopped) text += "stopped: medians of the rounds so far\n";
   return text;
 }
@@ -184,7 +191,7 @@ std::string to_text(const NvmeReport& report) {
 std::string to_text(const NvmeSustainedReport& report) {
   std::string text = head_of(report.run);
   for (const NvmeSustained& result : report.results) text += intervals_text(result);
-  text += foot_of(report.run);
+  text += foot_of(report.run, !report.results.empty());
   if (report.run.stopped) text += "stopped: the intervals so far\n";
   return text;
 }

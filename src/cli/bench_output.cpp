@@ -10,6 +10,7 @@
 #include "headrace/cpu_pool.h"
 #include "headrace/topology.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/json_text.h"
 
 namespace headrace::cli {
 namespace {
@@ -130,7 +131,7 @@ void BenchProgress::show(double done, std::string_view name) {
 int finish_bench(std::string_view benchmark, const BenchReport& report, const BenchMachine& machine,
                  bool json) {
   if (!report.results.empty())
-    fmt::print("{}", json ? to_json(benchmark, report, machine).dump(2) + '\n' : to_text(report, machine));
+    fmt::print("{}", json ? json_text(to_json(benchmark, report, machine)) : to_text(report, machine));
   return report.stopped ? Interrupt::exit_status : 0;
 }
 

@@ -10,6 +10,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inspect_progress.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/json_text.h"
 
 namespace headrace::cli {
 namespace {
@@ -92,7 +93,7 @@ int run_repair(const InspectFlags& flags, IoEngine& io) {
   }
   engine.end_line();
   const Json report = {{"repaired", std::move(stores)}, {"stopped", stopped}};
-  if (flags.json) fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
+  if (flags.json) fmt::print("{}", json_text(report));
   if (!stopped) return good ? 0 : 1;
   fmt::print(stderr, "headrace: stopped after {}. Nothing is lost: the repair can be started again.\n",
              engine.so_far());

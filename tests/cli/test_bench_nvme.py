@@ -19,7 +19,7 @@ SMALL = ["--block", "64KiB,1MiB", "--depth", "1,4", "--file-size", "64MiB"]
 TINY = ["--block", "256KiB", "--depth", "4", "--file-size", "64MiB"]
 READS = ["--operation", "read", "--access", "sequential"]
 KEYS = {"case", "value", "unit", "ceiling", "ratio", "rounds", "mad", "path", "operation", "access", "block_bytes", "depth",
-        "read_share", "operations_per_second", "latency_median_seconds", "latency_p99_seconds", "cpu_seconds_per_gb", "source",
+        "in_flight", "read_share", "operations_per_second", "latency_median_seconds", "latency_p99_seconds", "cpu_seconds_per_gb", "source",
         "moved_bytes"}
 OTHER_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
@@ -98,6 +98,7 @@ class Report(NvmeTest):
             else:
                 self.assertGreaterEqual(result["mad"], 0)
             self.assertIn(result["source"], ("direct", "buffered", "cached"))
+            self.assertEqual(result["in_flight"], result["depth"])
             self.assertAlmostEqual(result["operations_per_second"] * result["block_bytes"], result["value"] * 1e9, places=3)
             self.assertLessEqual(result["latency_median_seconds"], result["latency_p99_seconds"])
             self.assertGreater(result["cpu_seconds_per_gb"], 0)
@@ -143,6 +144,17 @@ class Report(NvmeTest):
 
     def test_the_engine_is_the_one_that_was_asked_for(self):
         self.assertEqual(self.report(*TINY, *READS, "--seconds", "1", "--io", "threads")["machine"]["io"], "threads")
+
+    def test_a_depth_that_the_engine_does_not_hold_is_said(self):
+        report = self.report("--block", "4KiB", "--depth", "128", "--file-size", "160MiB", *READS, "--seconds", "1", "--io", "threads")
+        self.assertEqual([(r["depth"], r["in_flight"]) for r in report["results"]], [(128, 64)])
+        self.assertTrue(any("4KiB depth 128: 64 blocks at a time" in note for note in report["notes"]), report["notes"])
+
+    def test_a_path_may_be_any_bytes(self):
+        name = os.fsdecode(b"bytes \xff")
+        (self.drive / name).mkdir()
+        report = json.loads(self.bench(*TINY, *READS, "--seconds", "1", "--json", "--quiet", path=f"drive/{name}").stdout)
+        self.assertEqual(report["machine"]["paths"][0]["path"], "drive/bytes \ufffd")
 
     def test_several_paths_are_measured_alone_and_all_at_once(self):
         (self.drive / "other").mkdir()
@@ -244,6 +256,34 @@ class Ends(NvmeTest):
         time.sleep(0.4)
         _, errors = self.interrupted(process)
         self.assertIn("stopped before anything was measured", errors)
+
+    def test_a_time_that_is_over_before_the_first_figure_does_not_fit_and_asks_for_more(self):
+        for json_flag in ((), ("--json",)):
+            process = self.start_bench("--block", "256KiB", "--depth", "4", "--seconds", "1", *json_flag)
+            self.wait_for_line(process, "writing the file once")
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(1.1)
+            process.send_signal(signal.SIGCONT)
+            output, errors = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 3, errors)
+            self.assertRegex(errors, r"headrace: .*the 1 s of --seconds were over.*--seconds [2-9] would do")
+            if json_flag:
+                self.assertEqual(json.loads(output)["results"], [])
+            self.assertIn("left out: 6 of 6 cases", output)
+            self.assertNotIn("right data", output)
+
+    def test_a_drive_that_fails_on_the_way_leaves_what_was_measured(self):
+        with self.disk("256M", "defaults"):
+            process = self.start_bench(*TINY, "--seconds", "4", "--json")
+            self.wait_for_line(process, "50%")
+            os.truncate(self.folder / "disk.img", 0)  # the disk answers every request with EIO
+            output, errors = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 1, errors)
+            self.assertRegex(errors, r"headrace: drive: (read|write|fdatasync) of the benchmark's file at offset")
+            report = json.loads(output)
+            self.assertIn("sequential read 256KiB depth 4", [r["case"] for r in report["results"]])
+            self.assertTrue(any("Input/output error" in note for note in report["notes"]), report["notes"])
+            self.assertLess(report["machine"]["seconds"], 4)
 
     def test_every_other_signal_leaves_no_file_by_name(self):
         for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):

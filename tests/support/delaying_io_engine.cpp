@@ -27,7 +27,9 @@ class DelayingEngine final : public IoEngine {
   IoTicket submit(IoDirection direction, const IoFile& file, std::uint64_t offset, HostLease buffer,
                   Bytes bytes) override {
     IoTicket inner = inner_->submit(direction, file, offset, std::move(buffer), bytes);
-    return IoTicket(std::make_unique<Ticket>(std::move(inner), occupy(direction, bytes), slept_nanoseconds_));
+    const auto ready =
+        is_late(direction, offset, bytes) ? Clock::now() + plan_.late->time : occupy(direction, bytes);
+    return IoTicket(std::make_unique<Ticket>(std::move(inner), ready, slept_nanoseconds_));
   }
 
   IoRegistration register_memory(std::span<std::byte> memory) override {
@@ -67,6 +69,12 @@ class DelayingEngine final : public IoEngine {
     std::atomic<std::int64_t>& slept_nanoseconds_;
   };
 
+  bool is_late(IoDirection direction, std::uint64_t offset, Bytes bytes) {
+    const auto& late = plan_.late;
+    return late && direction == IoDirection::read && offset <= late->offset &&
+           late->offset < offset + bytes && !was_late_.exchange(true);
+  }
+
   // The time at which the modelled device has done this transfer and all before it.
   Clock::time_point occupy(IoDirection direction, Bytes bytes) {
     const bool read = direction == IoDirection::read;
@@ -81,6 +89,7 @@ class DelayingEngine final : public IoEngine {
   std::mutex mutex_;
   Clock::time_point read_free_at_{}, write_free_at_{};
   std::atomic<std::int64_t> slept_nanoseconds_{0};
+  std::atomic<bool> was_late_{false};
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "headrace/io_engine.h"
 
@@ -18,6 +19,12 @@ struct DeviceSpeed {
 struct DelayPlan {
   DeviceSpeed read{}, write{};
   bool shared_path = false;
+  // The first read that touches this byte of a file takes so long, beside the others.
+  struct Late {
+    std::uint64_t offset = 0;
+    std::chrono::nanoseconds time{0};
+  };
+  std::optional<Late> late{};
 };
 
 // name() is "delaying"; wait_seconds of counters() includes the delays.

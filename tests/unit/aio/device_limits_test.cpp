@@ -82,6 +82,12 @@ TEST(IoShape, comes_from_the_device_where_the_options_leave_it_open) {
   EXPECT_EQ(choose_shape({}, std::nullopt).queue_depth, 32u);
 }
 
+TEST(IoShape, of_threads_has_no_more_requests_than_threads) {
+  EXPECT_EQ(io_shape("threads", {.queue_depth = 128}, 0).queue_depth, most_io_threads);
+  EXPECT_EQ(io_shape("threads", {.queue_depth = 8}, 0).queue_depth, 8u);
+  EXPECT_EQ(io_shape("io_uring", {.queue_depth = 128}, 0).queue_depth, 128u);
+}
+
 TEST(IoShape, bounds_the_bytes_in_flight_unless_the_depth_is_given) {
   EXPECT_EQ(choose_shape({}, std::nullopt).in_flight_bytes, 64_MiB);
   EXPECT_EQ(choose_shape({.queue_depth = 64}, std::nullopt).in_flight_bytes, ~Bytes{0});

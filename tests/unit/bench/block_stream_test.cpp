@@ -11,7 +11,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "tests/support/delaying_io_engine.h"
 #include "tests/support/fault_io_engine.h"
 #include "tests/support/repeated_alarms.h"
 
@@ -158,6 +160,37 @@ TEST_F(BlockStreams, as_many_blocks_as_the_depth_are_in_flight_before_the_first_
   });
   EXPECT_EQ(submitted_at_first, depth);
   EXPECT_EQ(engine_->submitted.size(), depth);
+}
+
+// Each block has its own time, and its successor goes as soon as it is there.
+TEST_F(BlockStreams, a_slow_block_holds_up_no_other_one) {
+  using namespace std::chrono_literals;
+  for (const NvmeAccess access : {NvmeAccess::sequential, NvmeAccess::random}) {
+    const auto engine = make_delaying_engine(
+        make_thread_engine({}),
+        {.read = {.fixed = 500us}, .late = DelayPlan::Late{.offset = 2 * block, .time = 300ms}});
+    make_stream(*engine, true);
+    prepare();
+    const auto start = std::chrono::steady_clock::now();
+    const StreamSample sample =
+        stream_->run(work(NvmeOperation::read, access), [&](Bytes) { return seconds_since(start) < 0.2; });
+    EXPECT_GT(sample.blocks, 50u);
+    EXPECT_GE(sample.latencies.quantile(1), 0.28);
+    EXPECT_LT(sample.latencies.quantile(0.9), 0.05);
+  }
+}
+
+TEST_F(BlockStreams, latencies_are_the_drives_at_every_depth) {
+  using namespace std::chrono_literals;
+  const auto engine = make_delaying_engine(make_thread_engine({}), {.read = {.fixed = 4ms}});
+  make_stream(*engine, false);
+  prepare();
+  for (const std::uint32_t in_flight : {1u, 2u, depth}) {
+    BlockWork reads = work(NvmeOperation::read);
+    reads.depth = in_flight;
+    const StreamSample sample = run(reads, 32 * block);
+    EXPECT_NEAR(sample.latencies.quantile(0.5), 0.004 * in_flight, 0.1 * 0.004 * in_flight) << in_flight;
+  }
 }
 
 TEST_F(BlockStreams, sequential_samples_go_on_where_the_last_one_ended) {

@@ -140,6 +140,78 @@ TEST(TimeBudget, more_time_gives_more_rounds_and_then_longer_samples) {
   EXPECT_NEAR(SampleSchedule(fixed).next(90.09)->seconds, 1.0, 1e-3);
 }
 
+TEST(SampleSchedule, gives_a_case_that_is_left_out_no_turn_and_its_time_to_the_others) {
+  SampleSchedule schedule(std::vector<double>(3, 0.001));
+  double used = 0;
+  std::vector<int> rounds(3);
+  for (int taken = 0; const auto sample = schedule.next(3.0 - used); ++taken) {
+    used += sample->seconds + 0.001;
+    ++rounds[sample->index];
+    schedule.took(*sample, sample->seconds + 0.001);
+    if (taken == 4) schedule.leave_out(1);
+  }
+  EXPECT_EQ(rounds, (std::vector<int>{9, 2, 9}));
+  EXPECT_GE(used, 2.7);
+  EXPECT_LE(used, 3.0);
+}
+
+TEST(SampleSchedule, ends_where_every_case_is_left_out) {
+  SampleSchedule schedule({0.001, 0.001});
+  ASSERT_TRUE(schedule.next(1));
+  schedule.leave_out(0);
+  schedule.leave_out(1);
+  EXPECT_FALSE(schedule.next(1));
+  EXPECT_FALSE(schedule.next(0));
+}
+
+TEST(BlocksInFlight, are_the_depth_for_every_usual_case_on_every_device_with_the_engine_that_is_asked_for) {
+  for (const std::size_t paths : {1u, 3u}) {
+    NvmeBenchOptions options{.paths = std::vector<std::string>(paths),
+                             .blocks = default_nvme_blocks(),
+                             .depths = default_nvme_depths(),
+                             .engine = {}};
+    const IoEngineOptions engine = nvme_engine_options(options);
+    EXPECT_EQ(io_shape("io_uring", engine, 0).in_flight_bytes, ~Bytes{0});
+    for (const Bytes request : {2_MiB, 4_MiB, 8_MiB})
+      for (const BlockWork& work : nvme_works(options))
+        EXPECT_EQ(
+            blocks_in_flight(work, {.queue_depth = engine.queue_depth, .request_bytes = request}, paths),
+            work.depth)
+            << text_of(work);
+  }
+}
+
+TEST(BlocksInFlight, are_fewer_than_the_depth_where_requests_or_bytes_are_bounded) {
+  const BlockWork work{.block_bytes = 8_MiB, .depth = 32};
+  EXPECT_EQ(blocks_in_flight(work, {.queue_depth = 64, .request_bytes = 2_MiB}, 1), 16);
+  EXPECT_EQ(blocks_in_flight(work, {.queue_depth = 64, .request_bytes = 2_MiB}, 2), 8);
+  EXPECT_EQ(blocks_in_flight(work, {.queue_depth = 64, .request_bytes = 3_MiB}, 1), 64.0 / 3);
+  EXPECT_EQ(
+      blocks_in_flight(work, {.queue_depth = 512, .request_bytes = 2_MiB, .in_flight_bytes = 64_MiB}, 1), 8);
+  EXPECT_EQ(
+      blocks_in_flight({.block_bytes = 1_GiB, .depth = 1}, {.queue_depth = 64, .request_bytes = 2_MiB}, 1),
+      0.125);
+}
+
+TEST(EngineOptions, of_any_depth_and_block_are_some_that_an_engine_takes) {
+  NvmeBenchOptions options{.paths = {"a"}, .blocks = {1_GiB}, .depths = {1024}, .engine = {}};
+  EXPECT_EQ(nvme_engine_options(options).queue_depth, most_queue_depth);
+  EXPECT_NO_THROW(make_thread_engine({.queue_depth = most_queue_depth}));
+  EXPECT_THROW(make_thread_engine({.queue_depth = most_queue_depth + 1}), UsageError);
+}
+
+TEST(Draining, takes_what_is_in_flight_at_the_rate_so_far) {
+  EXPECT_DOUBLE_EQ(drain_seconds(8_MiB, 32_MiB, 2.0), 0.5);
+  EXPECT_DOUBLE_EQ(drain_seconds(8_MiB, 1_MiB, 0.1), 0.1);  // the first of them
+  EXPECT_EQ(drain_seconds(0, 0, 5.0), 0);
+}
+
+TEST(TooLittleWritten, asks_for_time_in_which_the_file_can_be_written) {
+  const DoesNotFit error = too_little_written("--seconds", 10_MiB, 0.5, 20_MiB, 0.2);  // needs 5 s
+  EXPECT_NE(std::string(error.what()).find("Give --seconds 6, or smaller --block"), std::string::npos)
+      << error.what();
+}
+
 TEST(MedianDeviation, is_not_moved_by_one_wild_value) {
   EXPECT_EQ(median_deviation({5}), 0);
   EXPECT_EQ(median_deviation({1, 2, 3, 4, 5}), 1);
