@@ -40,9 +40,7 @@ bool checksum_holds(const std::string& text) {
 }
 
 [[noreturn]] void refuse_damaged(const std::string& path, std::string_view why) {
-  throw CorruptData(fmt::format(
-      "{} is damaged: {}. Restore the file, or start a new run: this store cannot be used without it.", path,
-      why));
+  throw CorruptData(fmt::format("{} is damaged: {}.", path, why));
 }
 
 Description parse(const json& object) {

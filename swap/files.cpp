@@ -35,8 +35,7 @@ std::string absolute(const std::string& path) {
 // A pipe in the place of a file would hold open(2) up until somebody writes into it.
 Fd open_file(const std::string& path, int flags) {
   if (struct stat status{}; ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
-    throw CorruptData(
-        fmt::format("{} is a pipe, not a file of a swap store. Remove it, or restore the file.", path));
+    throw CorruptData(fmt::format("{} is a pipe, not a file of a swap store.", path));
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
   if (fd < 0) throw IoError("open", path, 0, 0, errno);
   return Fd{fd};

@@ -288,7 +288,7 @@ JournalContents decode_journal(std::span<const std::byte> file, const std::strin
   if (proof_lies_beyond(file, offset, newest ? newest->sequence : 0))
     throw CorruptData(
         fmt::format("{} is damaged in the middle, at offset {}: the record there does not check, and "
-                    "a later one does. Restore the file, or start the run again without resuming.",
+                    "a later one does.",
                     path, offset));
   contents.torn_bytes = file.size() - offset;
   if (contents.torn_bytes > 0) contents.released = true;

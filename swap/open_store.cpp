@@ -5,6 +5,7 @@
 
 #include "headrace/errors.h"
 #include "headrace/log.h"
+#include "swap/advice.h"
 #include "swap/files.h"
 #include "swap/survey.h"
 #include "swap/versioned_store.h"
@@ -59,10 +60,12 @@ void refuse_an_unsure_half(const Survey& survey) {
 }
 
 void tell_unusable(const Survey& survey, std::uint32_t p, const std::string& problem) {
-  log_warning(
-      fmt::format("the swap path {} cannot be used: {}. The run goes on by parity; `{}` brings it back.",
-                  survey.paths[p].directory, problem,
-                  repair_command({survey.paths[p].directory}, directories_of(survey))));
+  const SurveyedPath& path = survey.paths[p];
+  // What was found good fails now.
+  const SwapPath::State state = path.state == SwapPath::State::good ? SwapPath::State::damaged : path.state;
+  const SwapPath lost{.directory = path.directory, .state = state, .code = path.code};
+  log_warning(fmt::format("the swap path {} cannot be used: {}. The run goes on by parity; after it: {}.",
+                          path.directory, problem, how_to_bring_back({lost}, directories_of(survey))));
 }
 
 // Opens what the survey found good. With parity a path that cannot be opened is lost like the others.
@@ -82,7 +85,8 @@ std::vector<StorePath> open_paths(const Survey& survey, IoFile::Mode mode,
               Journal::open(found.directory, survey.description.journal_identity(p), *found.journal));
         }
       } catch (const IoError& error) {
-        if (shape.parity == 0 || !is_path_failure(error.code())) throw;
+        if (shape.parity == 0 || !is_path_failure(error.code()))
+          rethrow_with_advice(std::current_exception(), shape.parity);
         path.lost = error.what();
         path.lost_code = error.code();
         if (mode == IoFile::Mode::read_write) tell_unusable(survey, p, path.lost);
@@ -170,11 +174,17 @@ SwapDescription SwapStore::describe(const Directories& directories) {
     SurveyedPath& path = survey.paths[p];
     const Bytes bytes = survey.map.file_bytes(p);
     result.extents_bytes += bytes;
+    for (const char* name : {extents_name, journal_name, description_name})
+      result.disk_bytes += bytes_on_disk(join(path.directory, name));
     SwapOwner owner = read_owner(path.directory);
     if (result.owner.state != SwapOwner::State::alive && owner.state != SwapOwner::State::none)
       result.owner = owner;
-    result.paths.push_back(
-        {std::move(path.directory), path.state, std::move(path.problem), bytes, std::move(owner)});
+    result.paths.push_back({.directory = std::move(path.directory),
+                            .state = path.state,
+                            .problem = std::move(path.problem),
+                            .code = path.code,
+                            .extents_bytes = bytes,
+                            .owner = std::move(owner)});
   }
   result.durability = survey.description.shape.durability;
   result.parity = survey.description.shape.parity;

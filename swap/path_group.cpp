@@ -5,28 +5,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <stdexcept>
 
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/swap_paths.h"
+#include "swap/advice.h"
 #include "swap/files.h"
 
 namespace headrace::swap {
-namespace {
-
-// An IoError that says more than which call failed.
-class PathError final : public IoError {
- public:
-  PathError(const std::string& text, const std::string& path, int code)
-      : IoError("use", path, 0, 0, code), text_(text) {}
-  const char* what() const noexcept override { return text_.what(); }
-
- private:
-  std::runtime_error text_;
-};
-
-}  // namespace
 
 bool is_path_failure(int code) {
   switch (code) {
@@ -142,8 +128,13 @@ void PathGroup::tell_lost(std::uint32_t path) const {
 // What is not kept is not repaired either.
 std::string PathGroup::how_to_bring_back() const {
   if (!keeps_steps_) return "Check its drive.";
-  return fmt::format("After it, `{}` brings the path back.",
-                     repair_command(lost_directories(), directories()));
+  std::vector<SwapPath> lost;
+  for (const std::string& directory : lost_directories()) {
+    using State = SwapPath::State;
+    lost.push_back(
+        {.directory = directory, .state = folder_exists(directory) ? State::damaged : State::missing});
+  }
+  return fmt::format("After it: {}.", headrace::how_to_bring_back(lost, directories()));
 }
 
 void PathGroup::note_damage(const ExtentEntry& piece, std::string_view what) {

@@ -40,7 +40,8 @@ class Repair {
     bool older_is_whole = false;
     if (survey_.history.superseded) older_is_whole = check_commit(*survey_.history.superseded, nullptr);
     if (!older_is_whole) survey_.history.superseded.reset();
-    check_commit(*survey_.history.newest, &report_.problems);
+    newest_is_whole_ = check_commit(*survey_.history.newest, &report_.lost_blocks);
+    if (!newest_is_whole_) report_.problems.push_back(lost_text());
     for (std::uint32_t p = 0; p < paths_.size(); ++p)
       if (paths_[p].written) guarded(p, [&] { paths_[p].extents->sync_data(); });
     if (report_.problems.empty() || newest_is_whole_) rejoin_paths();
@@ -144,22 +145,33 @@ class Repair {
     return memory_.memory().data() + piece * survey_.map.piece_bytes(block);
   }
 
-  // Whether every block of the commit is whole afterwards.
-  bool check_commit(const CommitRecord& record, std::vector<std::string>* problems) {
+  // What cannot be rebuilt, all in one.
+  std::string lost_text() const {
+    const std::size_t lost = report_.lost_blocks.size();
+    const std::string count = fmt::format("{} of {} blocks", lost, survey_.map.blocks());
+    if (shape_.parity == 0)
+      return fmt::format(
+          "{} {} damaged, the first \"{}\", and this store has no parity: nothing can be "
+          "rebuilt. Restore extents.bin, or {}.",
+          count, lost == 1 ? "is" : "are", report_.lost_blocks.front(), how_to_start_anew);
+    return fmt::format(
+        "{} cannot be rebuilt, the first is \"{}\": more pieces of {} are missing or damaged "
+        "than parity makes up for ({}). Restore what was on the paths, or {}.",
+        count, report_.lost_blocks.front(), lost == 1 ? "it" : "each", shape_.parity, how_to_start_anew);
+  }
+
+  // Whether every block of the commit is whole afterwards. Without a list for those that are not it ends at
+  // the first of them.
+  bool check_commit(const CommitRecord& record, std::vector<std::string>* lost) {
     bool whole = true;
     for (std::uint32_t block = 0; block < survey_.map.blocks(); ++block) {
       if (survey_.map.piece_bytes(block) == 0 || record.table[survey_.map.entry(block)].generation == 0)
         continue;
       if (check_block(record, block)) continue;
       whole = false;
-      if (problems == nullptr) return false;
-      problems->push_back(fmt::format(
-          "swap block \"{}\" (generation {}) is lost: more of its {} pieces are missing or damaged than "
-          "parity makes up for ({}).",
-          survey_.description.blocks[block].name, record.table[survey_.map.entry(block)].generation,
-          shape_.pieces(), shape_.parity));
+      if (lost == nullptr) return false;
+      lost->push_back(survey_.description.blocks[block].name);
     }
-    if (problems != nullptr) newest_is_whole_ = whole;
     return whole;
   }
 

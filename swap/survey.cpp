@@ -14,6 +14,7 @@
 
 #include "headrace/errors.h"
 #include "headrace/shell_words.h"
+#include "swap/advice.h"
 #include "swap/files.h"
 #include "swap/journal.h"
 
@@ -29,12 +30,23 @@ struct Folder {
   std::exception_ptr error;
   std::string problem;
   State state = State::missing;
+  int code = 0;
 };
 
 // A sentence that another goes on.
 std::string as_clause(std::string text) {
   if (text.ends_with('.')) text.pop_back();
   return text;
+}
+
+int code_of(const Error& error) {
+  const auto* failed = dynamic_cast<const IoError*>(&error);
+  return failed == nullptr ? 0 : failed->code();
+}
+
+// Files that no empty folder has: their drive is there.
+bool holds_other_files(const std::string& directory) {
+  return file_exists(join(directory, journal_name)) || file_exists(join(directory, extents_name));
 }
 
 Folder look_at(const std::string& directory) {
@@ -44,10 +56,17 @@ Folder look_at(const std::string& directory) {
     folder.state = State::good;
   } catch (const Error& error) {
     folder.error = std::current_exception();
-    const bool is_there = holds_description(directory);
-    folder.problem =
-        is_there ? as_clause(error.what()) : fmt::format("there is no swap store in {}", directory);
-    folder.state = is_there ? State::damaged : State::missing;
+    folder.code = code_of(error);
+    if (holds_description(directory)) {
+      folder.state = State::damaged;
+      folder.problem = as_clause(error.what());
+    } else if (holds_other_files(directory)) {
+      folder.state = State::damaged;
+      folder.problem = fmt::format("{} is missing", join(directory, description_name));
+    } else {
+      folder.problem = folder_exists(directory) ? fmt::format("there is no swap store in {}", directory)
+                                                : fmt::format("{} does not exist", directory);
+    }
   }
   return folder;
 }
@@ -83,7 +102,7 @@ Description common_store(const std::vector<Folder>& folders) {
         (other.store_id == best->store_id && list_weight(other) > list_weight(*best)))
       best = &other;
   }
-  if (best == nullptr) std::rethrow_exception(folders.front().error);
+  if (best == nullptr) rethrow_with_advice(folders.front().error, std::nullopt);
   return *best;
 }
 
@@ -103,11 +122,11 @@ void check_count(const std::vector<Folder>& folders, const Description& store) {
     return names.empty() ? ""
                          : fmt::format(", {} {}", fmt::join(names, " and "), names.size() == 1 ? is : are);
   };
-  throw UsageError(fmt::format("the swap store has {} path{}, and {} given here{}{}. Give all of them: {}",
-                               all.size(), all.size() == 1 ? "" : "s",
-                               folders.size() == 1 ? "1 is" : fmt::format("{} are", folders.size()),
-                               list(missing, "is missing", "are missing"),
-                               list(others, "is none of them", "are none of them"), shell_words(all)));
+  throw WrongSwapPaths(fmt::format(
+      "the swap store has {} path{}, and {} given here{}{}. Give all of them: {}", all.size(),
+      all.size() == 1 ? "" : "s", folders.size() == 1 ? "1 is" : fmt::format("{} are", folders.size()),
+      list(missing, "is missing", "are missing"), list(others, "is none of them", "are none of them"),
+      shell_words(all)));
 }
 
 // Each folder of the store is put at its number; the others fill the places that are left, in order.
@@ -123,14 +142,15 @@ std::vector<SurveyedPath> assign_paths(std::vector<Folder>& folders, const Descr
     }
     SurveyedPath& path = paths[folder.description->path];
     if (!path.directory.empty())
-      throw UsageError(fmt::format("{} and {} are copies of the same path of a swap store. Give one of them.",
-                                   path.directory, folder.directory));
-    path = {folder.directory,
-            State::good,
-            "",
-            folder.description->owns_directory,
-            folder.description->directories,
-            {}};
+      throw WrongSwapPaths(
+          fmt::format("{} and {} are copies of the same path of a swap store. Give one of them.",
+                      path.directory, folder.directory));
+    path = {.directory = folder.directory,
+            .state = State::good,
+            .problem = "",
+            .owns_directory = folder.description->owns_directory,
+            .known_directories = folder.description->directories,
+            .journal = {}};
   }
   auto other = others.begin();
   for (std::uint32_t p = 0; p < paths.size(); ++p) {
@@ -143,6 +163,7 @@ std::vector<SurveyedPath> assign_paths(std::vector<Folder>& folders, const Descr
             ? fmt::format("{} belongs to another swap store than the other paths; {} is wanted in its place",
                           folder.directory, store.directories[p])
             : folder.problem;
+    paths[p].code = folder.code;
     errors[p] = folder.error;
   }
   return paths;
@@ -171,9 +192,7 @@ void check_extents_file(const std::string& directory, Bytes expected) {
   if (::stat(path.c_str(), &status) != 0) throw IoError("stat", path, 0, 0, errno);
   if (static_cast<Bytes>(status.st_size) < expected)
     throw CorruptData(
-        fmt::format("{} is cut short: it has {} bytes and should have {}. Start the run again without "
-                    "resuming, or restore the file.",
-                    path, status.st_size, expected));
+        fmt::format("{} is cut short: it has {} bytes and should have {}.", path, status.st_size, expected));
 }
 
 // ext4, for one, makes a failing disk read-only.
@@ -221,18 +240,30 @@ void find_stale_paths(Survey& survey) {
                        path.directory));
 }
 
-// A journal more than one commit behind is not that of a kill between two appends.
+// A journal more than one commit behind is not that of a kill between two appends. It is old, or damaged:
+// what an append leaves unfinished is no longer than one record.
 void find_old_journals(Survey& survey) {
-  std::uint64_t newest = 0;
   const auto sequence_of = [](const SurveyedPath& path) {
     return path.journal && path.journal->history.newest ? path.journal->history.newest->sequence : 0;
   };
-  for (const SurveyedPath& path : survey.paths) newest = std::max(newest, sequence_of(path));
-  for (SurveyedPath& path : survey.paths)
-    if (path.journal && sequence_of(path) + 1 < newest)
+  const auto leader = std::ranges::max_element(survey.paths, {}, sequence_of);
+  const std::uint64_t newest = sequence_of(*leader);
+  if (newest == 0) return;
+  const CommitRecord& record = *leader->journal->history.newest;
+  const Bytes record_bytes = commit_record_bytes(record.table.size(), record.commit.metadata.size());
+  for (SurveyedPath& path : survey.paths) {
+    if (!path.journal || sequence_of(path) + 1 >= newest) continue;
+    const std::string file = join(path.directory, journal_name);
+    // Half a record more: metadata differs in length from step to step.
+    if (const Bytes rest = path.journal->torn_bytes; rest > record_bytes + record_bytes / 2)
+      mark(path, State::damaged,
+           fmt::format("{} is damaged at offset {}: of the {} bytes from there on no record checks", file,
+                       path.journal->append_offset, rest));
+    else
       mark(path, State::stale,
-           fmt::format("{} ends {} commits before those of the other paths",
-                       join(path.directory, journal_name), newest - sequence_of(path)));
+           fmt::format("{} ends {} commits before those of the other paths", file,
+                       newest - sequence_of(path)));
+  }
 }
 
 // Two commits of one number: that of fewer journals was taken back, or is of a copy that went on by itself.
@@ -261,18 +292,25 @@ void find_other_histories(Survey& survey) {
 
 [[noreturn]] void throw_not_enough(const Survey& survey, const std::vector<std::exception_ptr>& errors) {
   std::vector<std::string> problems;
+  bool missing = false;
   for (std::uint32_t p = 0; p < survey.paths.size(); ++p) {
-    if (survey.paths[p].state == State::good) continue;
-    if (survey.lost_count() == 1 && errors[p]) std::rethrow_exception(errors[p]);
-    problems.push_back(survey.paths[p].problem);
+    const SurveyedPath& path = survey.paths[p];
+    if (path.state == State::good) continue;
+    if (survey.lost_count() == 1 && path.state == State::damaged && errors[p])
+      rethrow_with_advice(errors[p], survey.description.shape.parity);
+    missing = missing || path.state == State::missing;
+    problems.push_back(path.problem);
   }
-  const bool all_missing = std::all_of(
-      survey.paths.begin(), survey.paths.end(),
-      [](const SurveyedPath& path) { return path.state == State::good || path.state == State::missing; });
+  // Without store.json there is no store, whatever files a run that ended while it made one has left.
+  const bool all_missing =
+      std::all_of(survey.paths.begin(), survey.paths.end(), [](const SurveyedPath& path) {
+        return path.state == State::good || !holds_description(path.directory);
+      });
   const std::string text = fmt::format(
       "the swap store cannot be opened without {} of its {} paths, its parity makes up for {}: {}. "
-      "Bring them back, or start without --resume swap",
-      problems.size(), survey.paths.size(), survey.description.shape.parity, fmt::join(problems, "; "));
+      "{}, or {}.",
+      problems.size(), survey.paths.size(), survey.description.shape.parity, fmt::join(problems, "; "),
+      missing ? "Mount what is missing" : "Restore the files", how_to_start_anew);
   if (all_missing) throw UsageError(text);
   throw CorruptData(text);
 }
@@ -335,6 +373,7 @@ Survey survey_store(const std::vector<std::string>& directories, Access access,
     } catch (const Error& error) {
       errors[p] = std::current_exception();
       mark(survey.paths[p], State::damaged, as_clause(error.what()));
+      survey.paths[p].code = code_of(error);
     }
   }
   find_stale_paths(survey);

@@ -20,6 +20,7 @@ struct SurveyedPath {
   std::string directory;  // as given; for a path that no given folder holds, one that holds no path
   SwapPath::State state = SwapPath::State::missing;
   std::string problem;  // empty when good
+  int code = 0;         // the errno value of the call that failed, if that is the problem
   bool owns_directory = false;
   std::vector<std::string> known_directories;  // of all paths, as its own description has them
   std::optional<JournalContents> journal;      // of a good path, with durability step

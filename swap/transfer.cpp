@@ -8,6 +8,7 @@
 
 #include "headrace/errors.h"
 #include "headrace/io_batch.h"
+#include "headrace/shell_words.h"
 
 namespace headrace::swap {
 namespace {
@@ -217,11 +218,18 @@ void Transfer::check() {
     throw IoError(what(), stripes_->group.extents_path(entry.path), entry.offset,
                   stripes_->map.checked_bytes(block_), code_);
   }
-  if (!corruption_.empty())
-    throw CorruptData(fmt::format(
-        "swap block \"{}\" (generation {}) is damaged in {}. The disk or another program changed it, and the "
-        "run cannot continue from this step; `headrace inspect SWAP-PATH --verify` lists all damage.",
-        stripes_->blocks[block_].name, entries_.front().generation, corruption_));
+  if (!corruption_.empty()) throw_corruption();
+}
+
+void Transfer::throw_corruption() const {
+  const bool keeps_steps = stripes_->map.shape().durability == Durability::step;
+  throw CorruptData(fmt::format(
+      "swap block \"{}\" (generation {}) is damaged in {}. The disk or another program changed it, and the "
+      "run cannot continue from this step: {}",
+      stripes_->blocks[block_].name, entries_.front().generation, corruption_,
+      keeps_steps ? fmt::format("{}. `headrace inspect --verify --blocks {}` lists all damage.",
+                                how_to_start_anew, shell_words(stripes_->group.directories()))
+                  : "check the drive, and start the run again."));
 }
 
 HostLease Transfer::take() {

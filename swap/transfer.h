@@ -45,6 +45,7 @@ class Transfer {
   void complete_read_piece(const Piece& piece, IoResult result);
   bool path_answers(std::uint32_t path);
   void rebuild();
+  [[noreturn]] void throw_corruption() const;
   void fail(std::uint32_t piece, int code);
   void damage(std::uint32_t piece, const std::string& why);
   void tell_rebuilt() const;

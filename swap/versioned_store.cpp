@@ -254,19 +254,19 @@ std::vector<SwapStore::Extent> VersionedStore::extents(BlockIndex block) const {
   return extents;
 }
 
-std::vector<std::string> VersionedStore::damage(BlockIndex block) {
+std::vector<SwapStore::DamagedPiece> VersionedStore::damage(BlockIndex block) {
   const SwapBlock& description = block_at(block);
   const auto entries = entries_of(std::as_const(working_), block);
   if (entries.front().generation == 0) return {};
   if (step_writes_[block]) step_writes_[block]->complete();
   const AlignedMemory memory(stripes_->map.piece_bytes(block) * entries.size());
-  std::vector<std::string> found;
+  std::vector<DamagedPiece> found;
   const std::vector<std::string> wrong_pieces = stripes_->read_pieces(block, entries, memory.memory().data());
   for (std::size_t piece = 0; piece < entries.size(); ++piece)
     if (const std::string& wrong = wrong_pieces[piece];
         !wrong.empty() && !stripes_->group.is_lost(entries[piece].path))
-      found.push_back(fmt::format("swap block \"{}\" (generation {}) is damaged in {}", description.name,
-                                  entries.front().generation, wrong));
+      found.push_back({piece, fmt::format("swap block \"{}\" (generation {}) is damaged in {}",
+                                          description.name, entries.front().generation, wrong)});
   return found;
 }
 

@@ -40,7 +40,7 @@ class VersionedStore final : public SwapStore {
   std::vector<SwapCommit> commits() const override;
   void position_at(std::uint64_t step) override;
   std::vector<Extent> extents(BlockIndex block) const override;
-  std::vector<std::string> damage(BlockIndex block) override;
+  std::vector<DamagedPiece> damage(BlockIndex block) override;
   Directories lost_directories() const override { return stripes_->group.lost_directories(); }
   void remove_on_close() override;
 

@@ -30,8 +30,16 @@ struct InspectControl {
 };
 
 struct InspectedPath {
-  SwapPath facts;
-  std::optional<SwapJournal> journal;  // where there is one that can be read
+  SwapPath facts;                                // damaged too where damage was found in what was read
+  std::optional<SwapJournal> journal;            // where there is one that can be read
+  std::uint64_t pieces = 0, damaged_pieces = 0;  // of blocks, that were read; without parity: blocks
+};
+
+// A piece of a block that is not as it was written; without parity it is the whole block.
+struct InspectedDamage {
+  std::string block;
+  SwapStore::Extent extent;
+  std::string problem;  // in words, with block, path and offset
 };
 
 // One block at the newest committed step.
@@ -57,11 +65,13 @@ struct InspectedRank {
   std::vector<std::uint64_t> steps;                              // committed and whole, oldest first
   std::uint64_t units = 0, parameters = 0, parameter_numel = 0;  // of the whole model
   std::uint64_t blocks = 0;
-  Bytes blocks_bytes = 0, extents_bytes = 0;           // one generation without padding; the files
+  Bytes blocks_bytes = 0, extents_bytes = 0;           // one generation without padding; the extents
+  Bytes disk_bytes = 0;                                // that its files take, but for the locks
   std::map<std::uint64_t, std::uint64_t> generations;  // how many blocks have which, at the newest step
   std::vector<InspectedBlock> block_list;              // where asked for
+  std::vector<InspectedDamage> damage;                 // all that was found
   std::string layout_identity;                         // CRC32C and length of the layout text
-  Bytes checked_bytes = 0;                             // read, with the right CRC
+  Bytes read_bytes = 0, checked_bytes = 0;             // of blocks; those with the right CRC
 };
 
 struct InspectReport {
@@ -74,12 +84,14 @@ struct InspectReport {
   std::vector<std::string> notes;
   std::vector<std::string> problems;  // damage, missing ranks, disagreement, a hash that cannot be had
   bool stopped = false;               // before every byte was read: checked_bytes and problems so far
+  // Where the stores were repaired first: what that did, by store. What it could not do is in `problems`.
+  std::optional<std::vector<SwapRepair>> repaired;
   bool good() const { return problems.empty(); }
 };
 
 // `paths` are the swap paths of a run (folders rank-00000, rank-00001, ... inside) or the folders of one
-// rank; of one alone the others are found by what it says of them. Throws UsageError when there is no store,
-// or a path cannot be read; damage is reported in `problems`.
+// rank; of some of them the others are found by what these say. Throws UsageError when there is no store, a
+// path cannot be read, or the paths are not those of one run; damage is reported in `problems`.
 InspectReport inspect_swap_path(const std::vector<std::string>& paths, const InspectOptions& options,
                                 IoEngine& engine, const InspectControl& control = {});
 
@@ -88,6 +100,7 @@ std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::stri
 
 // With the journals' records and the generations where `journal` is true; JSON always has them.
 std::string to_text(const InspectReport& report, bool journal = false);
+std::string to_text(const SwapRepair& repair);
 std::string to_json(const InspectReport& report);  // one object; the hash is 16 hexadecimal digits
 
 }  // namespace headrace

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/bytes.h"
+#include "headrace/errors.h"
 #include "headrace/io_engine.h"
 
 namespace headrace {
@@ -38,9 +40,10 @@ struct SwapPath {
   enum class State : std::uint8_t { good, missing, damaged, stale, foreign };
   std::string directory;
   State state = State::good;
-  std::string problem;      // in words; empty when good
+  std::string problem{};    // in words, without what to do about it; empty when good
+  int code = 0;             // the errno value of the call that failed, if that is the problem
   Bytes extents_bytes = 0;  // of its extents.bin, all generations
-  SwapOwner owner;
+  SwapOwner owner{};
 };
 
 // What a store holds, read from its small files only.
@@ -50,6 +53,7 @@ struct SwapDescription {
   std::vector<SwapBlock> blocks;
   Bytes extent_alignment = 0;
   Bytes extents_bytes = 0;          // of all paths and generations
+  Bytes disk_bytes = 0;             // that its files take, but for the locks
   std::vector<SwapCommit> commits;  // as SwapStore::commits()
   SwapOwner owner;                  // the live one, if any path has one
   std::uint32_t parity = 0;
@@ -65,7 +69,14 @@ struct SwapRepairedPath {
 };
 struct SwapRepair {
   std::vector<SwapRepairedPath> paths;
-  std::vector<std::string> problems;  // what parity could not rebuild
+  std::vector<std::string> problems;     // what could not be rebuilt, summed up, and what to do
+  std::vector<std::string> lost_blocks;  // the names of those that could not
+};
+
+// The folders that were given are not those of one store, each of them once.
+class WrongSwapPaths : public UsageError {
+ public:
+  using UsageError::UsageError;
 };
 
 // What a run needs of one file system, whose space the paths on it share.
@@ -82,9 +93,17 @@ struct PathSpace {
 std::vector<DiskSpace> space_by_disk(const std::vector<PathSpace>& paths,
                                      std::vector<std::string>* unknown = nullptr);
 
-// The shell command that brings lost paths back: it makes their folders first, as repair() would not make
-// what they lie in. `all` are the store's folders or what holds them, the lost ones too.
+// The shell command that brings lost paths back: it makes those of their folders that are not there first, as
+// repair() would not make what they lie in. `all` are the store's folders or what holds them, the lost ones
+// too.
 std::string repair_command(const std::vector<std::string>& lost, const std::vector<std::string>& all);
+// What to do about lost paths, as the end of a sentence without its full stop. A drive that is only not
+// mounted is asked for before the command, which would rebuild what it holds on the drive below.
+std::string how_to_bring_back(const std::vector<SwapPath>& lost, const std::vector<std::string>& all);
+
+// How a run whose states are lost for good goes on, as the end of a sentence.
+inline constexpr std::string_view how_to_start_anew =
+    "start the run anew with --overwrite-swap, without --resume";
 
 // Bytes per second of each folder's file system for block I/O, half reads, half writes: a short direct probe
 // (at most half a second and 64 MiB a folder, deleted at once). 0 where it cannot be, or is not direct.

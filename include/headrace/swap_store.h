@@ -134,8 +134,12 @@ class SwapStore {
     std::uint32_t crc32c = 0;
   };
   virtual std::vector<Extent> extents(BlockIndex block) const = 0;
-  // What of the block's current version is missing or damaged, lost paths aside; every piece is read.
-  virtual std::vector<std::string> damage(BlockIndex block) = 0;
+  // Which pieces of extents(block) are not as they were written, lost paths aside; every piece is read.
+  struct DamagedPiece {
+    std::size_t piece = 0;
+    std::string problem;  // in words, with block, path and offset
+  };
+  virtual std::vector<DamagedPiece> damage(BlockIndex block) = 0;
   // Paths that the store goes on without.
   virtual Directories lost_directories() const = 0;
 

@@ -27,10 +27,16 @@ std::string_view meaning_of(int code) {
   }
 }
 
+// Empty of a call that moves no bytes.
+std::string range_text(std::uint64_t offset, std::uint64_t length) {
+  if (length > 0) return fmt::format(" at offset {} ({} bytes)", offset, length);
+  return offset > 0 ? fmt::format(" at offset {}", offset) : "";
+}
+
 std::string describe(std::string_view operation, const std::string& path, std::uint64_t offset,
                      std::uint64_t length, int code) {
-  return fmt::format("{} of {} at offset {} ({} bytes) failed: {} (errno {}){}", operation, path, offset,
-                     length, std::strerror(code), code, meaning_of(code));
+  return fmt::format("{} of {}{} failed: {} (errno {}){}", operation, path, range_text(offset, length),
+                     std::strerror(code), code, meaning_of(code));
 }
 
 }  // namespace

@@ -156,17 +156,13 @@ class BlockStream::Run {
   std::uint64_t blocks_left_, reads_ = 0;
   StreamSample sample_;
   std::vector<IoTicket*> waited_for_;
-  std::int64_t start_ = 0, end_ = 0;     // nanoseconds of the steady clock
+  std::int64_t start_ = 0, end_ = 0;  // nanoseconds of the steady clock
   Blocks ready_, in_flight_;
 };
 
 BlockStream::BlockStream(IoEngine& io, ScratchFile& scratch, const DrivePattern& pattern, StagingPool& pool,
-                         std::uint32_t buffers, bool check_every_byte, Completions completions)
-    : io_(io),
-      scratch_(scratch),
-      pattern_(pattern),
-      check_every_byte_(check_every_byte),
-      completions_(completions) {
+                         std::uint32_t buffers, bool check_every_byte)
+    : io_(io), scratch_(scratch), pattern_(pattern), check_every_byte_(check_every_byte) {
   for (std::uint32_t b = 0; b < buffers; ++b) {
     HostLease lease = pool.acquire();
     std::byte* memory = lease.data();

@@ -184,9 +184,8 @@ FileSpace NvmeRig::space_of(const PathState& path) const {
 
 void NvmeRig::make_streams() {
   for (PathState& path : paths_)
-    path.stream =
-        std::make_unique<BlockStream>(io_, *path.scratch, pattern_, pool_, buffers_,
-                                      options_.check_every_byte);
+    path.stream = std::make_unique<BlockStream>(io_, *path.scratch, pattern_, pool_, buffers_,
+                                                options_.check_every_byte);
 }
 
 FileSet NvmeRig::all_files() const {

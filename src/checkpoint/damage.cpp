@@ -8,81 +8,71 @@
 namespace headrace {
 namespace {
 
-std::string path_of(const SwapStore::Extent& piece) {
-  return swap_path_of(std::filesystem::path(piece.path).parent_path().string());
+std::string folder_of(const SwapStore::Extent& piece) {
+  return std::filesystem::path(piece.path).parent_path().string();
 }
 
-// Whoever reads this has called inspect already.
-std::string without_advice(const std::string& error) {
-  const std::size_t advice = error.find("`headrace inspect");
-  if (advice == std::string::npos) return error;
-  const std::size_t sentence = error.rfind(". ", advice);
-  return sentence == std::string::npos ? error : error.substr(0, sentence + 1);
-}
-
-// A line ends with one full stop, whatever the words from below end with.
-std::string as_sentence(std::string text) {
-  if (!text.ends_with('.')) text += '.';
-  return text;
+std::string blocks_text(std::uint64_t count) {
+  return fmt::format("{} block{}", count, count == 1 ? "" : "s");
 }
 
 }  // namespace
 
-std::string swap_path_of(const std::string& rank_folder) {
-  const std::filesystem::path above = std::filesystem::path(rank_folder).parent_path();
-  return above.empty() ? rank_folder : above.string();
+std::string swap_path_of(const std::string& folder) {
+  const std::filesystem::path path(folder);
+  if (!path.filename().string().starts_with("rank-")) return folder;
+  const std::filesystem::path above = path.parent_path();
+  return above.empty() ? "." : above.string();
 }
 
-void Damage::add_good(const std::vector<SwapStore::Extent>& pieces) {
-  for (const SwapStore::Extent& piece : pieces) ++paths_[path_of(piece)].pieces;
-}
-
-void Damage::add_pieces(const std::vector<SwapStore::Extent>& pieces, std::uint32_t parity,
-                        const std::vector<std::string>& found) {
-  add_good(pieces);
-  parity_ = true;
-  for (const std::string& wrong : found) {
-    const auto piece = std::find_if(pieces.begin(), pieces.end(), [&](const SwapStore::Extent& each) {
-      return wrong.find(fmt::format(" {} at offset {}:", each.path, each.offset)) != std::string::npos;
-    });
-    if (piece != pieces.end()) {
-      Path& path = paths_[path_of(*piece)];
-      if (path.damaged++ == 0) path.first = wrong;
-    }
-    details_.push_back(wrong);
+void Damage::add(const std::vector<SwapStore::Extent>& pieces,
+                 const std::vector<SwapStore::DamagedPiece>& found, bool parity, std::uint32_t spare) {
+  parity_ = parity_ || parity;
+  for (const SwapStore::Extent& piece : pieces) ++folders_[folder_of(piece)].read;
+  for (const SwapStore::DamagedPiece& wrong : found) {
+    Pieces& there = folders_[folder_of(pieces.at(wrong.piece))];
+    if (there.damaged++ == 0) there.first = wrong.problem;
   }
-  if (found.size() <= parity) return;
-  if (unreadable_++ == 0) first_unreadable_ = found.front();
+  damaged_blocks_ += !found.empty();
+  if (found.size() > spare && lost_blocks_++ == 0) first_lost_ = found.front().problem;
 }
 
-void Damage::add_block(const std::vector<SwapStore::Extent>& pieces, const std::string& error) {
-  add_good(pieces);
-  const std::string words = without_advice(error);
-  details_.push_back(words);
-  if (pieces.size() > 1) {
-    if (unreadable_++ == 0) first_unreadable_ = words;
-    return;
+Damage::Pieces Damage::in(const std::string& folder) const {
+  const auto found = folders_.find(folder);
+  return found == folders_.end() ? Pieces{} : found->second;
+}
+
+std::vector<std::string> Damage::lines(const std::vector<std::string>& swap_paths) const {
+  std::map<std::string, Pieces> paths;
+  for (const auto& [folder, pieces] : folders_) {
+    Pieces& path = paths[swap_path_of(folder)];
+    path.read += pieces.read;
+    path.damaged += pieces.damaged;
+    if (path.first.empty()) path.first = pieces.first;
   }
-  Path& path = paths_[pieces.empty() ? "" : path_of(pieces.front())];
-  if (path.damaged++ == 0) path.first = words;
-}
-
-std::vector<std::string> Damage::lines(const std::vector<std::string>& swap_paths, bool details) const {
+  const std::string repair = repair_command({}, swap_paths);
   std::vector<std::string> lines;
-  for (const auto& [name, path] : paths_) {
+  for (const auto& [name, path] : paths) {
     if (path.damaged == 0) continue;
-    std::string line = fmt::format("{}: {} of {} {} damaged", name, path.damaged, path.pieces,
-                                   parity_ ? "pieces" : "blocks");
-    if (!parity_)
-      line += fmt::format("; the first: {}", as_sentence(path.first));
-    else if (unreadable_ == 0)
-      line += fmt::format("; whole by parity: {}", repair_command({}, swap_paths));
+    std::string line =
+        fmt::format("{}: {} of {} {} damaged", name, path.damaged, path.read, parity_ ? "pieces" : "blocks");
+    if (!parity_) line += fmt::format("; the first: {}.", path.first);
+    if (parity_ && is_whole()) line += fmt::format("; whole by parity: {}", repair);
     lines.push_back(std::move(line));
   }
-  if (unreadable_ > 0)
-    lines.push_back(fmt::format("{} block{} cannot be rebuilt by parity; the first: {}", unreadable_,
-                                unreadable_ == 1 ? "" : "s", as_sentence(first_unreadable_)));
-  if (details) lines.insert(lines.end(), details_.begin(), details_.end());
+  if (is_whole()) return lines;
+  if (!parity_) {
+    lines.back() +=
+        fmt::format(" This store has no parity, so nothing can be rebuilt: restore extents.bin, or {}.",
+                    how_to_start_anew);
+    return lines;
+  }
+  lines.push_back(
+      fmt::format("{} cannot be rebuilt by parity; the first: {}. Restore what was on the paths, or {}.",
+                  blocks_text(lost_blocks_), first_lost_, how_to_start_anew));
+  if (const std::uint64_t others = damaged_blocks_ - lost_blocks_; others > 0)
+    lines.push_back(fmt::format("{} more {} damaged and can be rebuilt: {}", blocks_text(others),
+                                others == 1 ? "is" : "are", repair));
   return lines;
 }
 

@@ -1,4 +1,4 @@
-// Damage that was found, by swap path: one line a path, and the details for those who ask.
+// Damage that was found in what was read, by folder, and what is said of it: a line a swap path.
 #pragma once
 
 #include <map>
@@ -11,29 +11,27 @@ namespace headrace {
 
 class Damage {
  public:
-  // A block's pieces were read: `found` says in words what is wrong with which of them.
-  void add_pieces(const std::vector<SwapStore::Extent>& pieces, std::uint32_t parity,
-                  const std::vector<std::string>& found);
-  // A whole block cannot be read; without parity it is one piece.
-  void add_block(const std::vector<SwapStore::Extent>& pieces, const std::string& error);
-  // A block of which nothing is wrong.
-  void add_good(const std::vector<SwapStore::Extent>& pieces);
-  // `swap_paths`: all of the store's, for the command that repairs it.
-  std::vector<std::string> lines(const std::vector<std::string>& swap_paths, bool details) const;
+  struct Pieces {
+    std::uint64_t read = 0, damaged = 0;
+    std::string first;  // what is wrong with the first damaged one
+  };
+  // A block of these pieces was read, and `found` damaged, of a store with parity or without. Of its pieces
+  // `spare` may be damaged: less than its parity where paths are lost.
+  void add(const std::vector<SwapStore::Extent>& pieces, const std::vector<SwapStore::DamagedPiece>& found,
+           bool parity, std::uint32_t spare);
+  Pieces in(const std::string& folder) const;
+  bool is_whole() const { return lost_blocks_ == 0; }  // what was read, if need be by parity
+  // `swap_paths`: all of the stores', for the command that repairs them.
+  std::vector<std::string> lines(const std::vector<std::string>& swap_paths) const;
 
  private:
-  struct Path {
-    std::uint64_t pieces = 0, damaged = 0;
-    std::string first;  // what is wrong with the first damaged piece
-  };
-  std::map<std::string, Path> paths_;  // by swap path, the folder above the rank's
-  std::vector<std::string> details_;
-  std::uint64_t unreadable_ = 0;  // blocks
-  std::string first_unreadable_;
+  std::map<std::string, Pieces> folders_;
+  std::uint64_t damaged_blocks_ = 0, lost_blocks_ = 0;
+  std::string first_lost_;
   bool parity_ = false;
 };
 
-// The folder that --swap-path named: above the one of the rank.
-std::string swap_path_of(const std::string& rank_folder);
+// The folder that --swap-path named: above that of the rank.
+std::string swap_path_of(const std::string& folder);
 
 }  // namespace headrace

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "headrace/errors.h"
 #include "headrace/state_hash.h"
@@ -21,26 +20,6 @@ std::optional<std::uint64_t> newest_common_step(const std::vector<RankStore>& st
                     [&](const RankStore& store) { return store.commit_of(candidate.step) != nullptr; }))
       newest = candidate.step;
   return newest;
-}
-
-// What to do about an error of the operating system.
-std::string advice_on(const IoError& error) {
-  switch (error.code()) {
-    case EACCES:
-    case EPERM:
-      return ". Inspect it as the user who runs the job, or have that user allow it (chmod).";
-    case ENOENT:
-      return ". Restore the file, or start the run again without resuming.";
-    case EISDIR:
-    case ENOTDIR:
-      return ". A folder and a file have changed places: remove it, or restore the file of the store.";
-    case EIO:
-      return ". The drive cannot give these bytes: see the system log (dmesg). Without parity, start the run "
-             "again "
-             "without resuming.";
-    default:
-      return ". See the system log (dmesg) for what is wrong with the drive or its file system.";
-  }
 }
 
 class Inspection {
@@ -63,8 +42,9 @@ class Inspection {
       choose_step();
       if (report_.step && (options_.verify || options_.hash)) read_states(complete);
     }
+    name_lost_paths();  // after the hash, which parity gives all the same
     for (RankStore& store : stores_) {
-      name_lost_paths(store.facts);  // after the hash, which parity gives all the same
+      mark_damaged_paths(store.facts);
       report_.ranks.push_back(std::move(store.facts));
     }
     return std::move(report_);
@@ -75,29 +55,43 @@ class Inspection {
   void guarded(const Action& action) {
     try {
       action();
-    } catch (const IoError& error) {
-      report_.problems.push_back(error.what() + advice_on(error));
+    } catch (const WrongSwapPaths&) {
+      throw;
     } catch (const Error& error) {
       report_.problems.emplace_back(error.what());
     }
   }
 
-  void name_lost_paths(const InspectedRank& rank) {
-    std::vector<std::string> lost, folders;
-    for (const InspectedPath& path : rank.paths) {
-      folders.push_back(path.facts.directory);
-      if (path.facts.state != SwapPath::State::good) lost.push_back(path.facts.directory);
+  // A line a folder, and on the last of them what to do: one command brings those of all ranks back.
+  void name_lost_paths() {
+    std::vector<SwapPath> lost;
+    for (const RankStore& store : stores_)
+      for (const InspectedPath& path : store.facts.paths) {
+        if (path.facts.state == SwapPath::State::good) continue;
+        report_.problems.push_back(fmt::format("{} is lost: {}.", path.facts.directory, path.facts.problem));
+        SwapPath named = path.facts;
+        named.directory = swap_path_of(named.directory);
+        if (std::ranges::find(lost, named.directory, &SwapPath::directory) == lost.end())
+          lost.push_back(std::move(named));
+      }
+    if (lost.empty()) return;
+    report_.problems.back() +=
+        fmt::format("{}: {}.", damage_.is_whole() ? " The state is whole by parity" : " To have it back",
+                    how_to_bring_back(lost, swap_paths()));
+  }
+
+  // What reading has shown of paths whose small files are good.
+  void mark_damaged_paths(InspectedRank& rank) {
+    for (InspectedPath& path : rank.paths) {
+      if (path.facts.state != SwapPath::State::good) continue;
+      const Damage::Pieces pieces = damage_.in(path.facts.directory);
+      path.pieces = pieces.read;
+      path.damaged_pieces = pieces.damaged;
+      if (pieces.damaged == 0) continue;
+      path.facts.state = SwapPath::State::damaged;
+      path.facts.problem = fmt::format("{} of {} {} damaged", pieces.damaged, pieces.read,
+                                       rank.parity > 0 ? "pieces" : "blocks");
     }
-    // The command for all ranks, where all swap paths were given.
-    const std::string command = repair_command(lost, paths_.size() == folders.size() ? paths_ : folders);
-    const std::string advice =
-        lost.size() > rank.parity
-            ? ""
-            : fmt::format(" The state is whole by parity; `{}` brings the path back.", command);
-    for (const InspectedPath& path : rank.paths)
-      if (path.facts.state != SwapPath::State::good)
-        report_.problems.push_back(fmt::format("{} is lost: {}{}{}", path.facts.directory, path.facts.problem,
-                                               path.facts.problem.ends_with('.') ? "" : ".", advice));
   }
 
   // Whether the stores here hold the whole state.
@@ -132,22 +126,34 @@ class Inspection {
                        [](const RankStore& store) { return store.commits.empty(); });
   }
 
-  void choose_step() {
-    report_.step = newest_common_step(stores_);
-    if (!report_.step) {
-      if (stores_.front().facts.durability == Durability::step)
-        report_.problems.emplace_back(nothing_committed()
-                                          ? "no step was committed yet; start without --resume swap"
-                                          : "the ranks have no committed step in common");
-      else if (options_.hash)
+  bool is_running() const {
+    return std::ranges::any_of(
+        stores_, [](const RankStore& store) { return store.facts.owner.state == SwapOwner::State::alive; });
+  }
+
+  void say_why_there_is_no_step() {
+    if (stores_.front().facts.durability == Durability::none) {
+      if (options_.hash)
         report_.problems.emplace_back(
             "durability none: no state is kept across runs, so there is none to hash. `train` prints the "
-            "hash of such "
-            "a run at its end.");
+            "hash of such a run at its end.");
       else
         report_.notes.emplace_back("durability none: no state is kept across runs");
-      return;
+    } else if (!nothing_committed()) {
+      report_.problems.emplace_back("the ranks have no committed step in common");
+    } else if (!is_running()) {
+      report_.problems.emplace_back("no step was committed yet; start without --resume swap");
+    } else if (options_.hash) {
+      report_.problems.emplace_back(
+          "no step was committed yet, so there is no state to hash: the run has just started");
+    } else {
+      report_.notes.emplace_back("no step was committed yet: the run has just started");
     }
+  }
+
+  void choose_step() {
+    report_.step = newest_common_step(stores_);
+    if (!report_.step) return say_why_there_is_no_step();
     const std::string& metadata = stores_.front().commit_of(*report_.step)->metadata;
     for (const RankStore& store : stores_)
       if (store.commit_of(*report_.step)->metadata != metadata)
@@ -173,8 +179,10 @@ class Inspection {
     std::vector<BlockSum> sums;
     for (RankStore& store : stores_)
       if (store.store && go_on()) guarded([&] { sums.push_back(read_rank(store)); });
-    const std::vector<std::string> damage = damage_.lines(swap_paths(), options_.blocks);
-    report_.problems.insert(report_.problems.end(), damage.begin(), damage.end());
+    for (std::string& line : damage_.lines(swap_paths())) report_.problems.push_back(std::move(line));
+    if (options_.blocks)
+      for (const RankStore& store : stores_)
+        for (const InspectedDamage& damage : store.facts.damage) report_.problems.push_back(damage.problem);
     if (report_.stopped) return;
     if (options_.hash && complete && report_.good()) finish_hash(sums);
   }
@@ -236,20 +244,29 @@ class Inspection {
     return read_blocks(rank, hash, listed && !pieces);
   }
 
-  void mark(RankStore& rank, std::uint32_t block, InspectedBlock::State state) {
-    if (block < rank.facts.block_list.size()) rank.facts.block_list[block].state = state;
+  // A block was read, and this found damaged. `listed`: in the step of which the list of blocks is.
+  void note(RankStore& rank, std::uint32_t block, const std::vector<SwapStore::DamagedPiece>& found,
+            bool listed) {
+    const std::vector<SwapStore::Extent> pieces = rank.store->extents(block);
+    const SwapBlock& facts = rank.store->blocks()[block];
+    const auto lost = static_cast<std::uint32_t>(rank.store->lost_directories().size());
+    damage_.add(pieces, found, rank.facts.parity > 0, rank.facts.parity - std::min(rank.facts.parity, lost));
+    for (const SwapStore::DamagedPiece& wrong : found)
+      rank.facts.damage.push_back({facts.name, pieces.at(wrong.piece), wrong.problem});
+    rank.facts.read_bytes += facts.bytes;
+    if (found.empty()) rank.facts.checked_bytes += facts.bytes;
+    if (listed && block < rank.facts.block_list.size())
+      rank.facts.block_list[block].state =
+          found.empty() ? InspectedBlock::State::good : InspectedBlock::State::damaged;
   }
 
   BlockSum read_blocks(RankStore& rank, bool hash, bool listed) {
     SwapStore& store = *rank.store;
     BlockSum total;
+    const bool counted = checks_pieces(rank);
     BlockReader(store).run(
         [&](std::uint32_t block, std::span<const float> values) {
-          if (listed) mark(rank, block, InspectedBlock::State::good);
-          if (!checks_pieces(rank)) {  // which has counted them
-            rank.facts.checked_bytes += values.size_bytes();
-            damage_.add_good(store.extents(block));
-          }
+          if (!counted) note(rank, block, {}, listed);
           count(values.size_bytes());
           if (!hash) return;
           const BlockSum sum = hash_block(rank.layout, rank.layout.blocks[block], values);
@@ -257,8 +274,9 @@ class Inspection {
           total.numel += sum.numel;
         },
         [&](std::uint32_t block, const Error& error) {
-          if (listed) mark(rank, block, InspectedBlock::State::damaged);
-          damage_.add_block(store.extents(block), error.what());
+          std::vector<SwapStore::DamagedPiece> found = store.damage(block);
+          if (found.empty()) found.push_back({0, error.what()});
+          note(rank, block, found, listed);
           count(store.blocks()[block].bytes);
         },
         [&] { return go_on(); });
@@ -270,11 +288,8 @@ class Inspection {
     SwapStore& store = *rank.store;
     bool any = false;
     for (std::uint32_t block = 0; block < store.blocks().size() && go_on(); ++block) {
-      const std::vector<std::string> found = store.damage(block);
-      damage_.add_pieces(store.extents(block), rank.facts.parity, found);
-      if (found.empty()) rank.facts.checked_bytes += store.blocks()[block].bytes;
-      if (listed)
-        mark(rank, block, found.empty() ? InspectedBlock::State::good : InspectedBlock::State::damaged);
+      const std::vector<SwapStore::DamagedPiece> found = store.damage(block);
+      note(rank, block, found, listed);
       count(store.blocks()[block].bytes);
       any = any || !found.empty();
     }

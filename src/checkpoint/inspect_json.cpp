@@ -37,27 +37,49 @@ ordered_json path_json(const InspectedPath& path) {
           {"state", name_of(path.facts.state)},
           {"problem", path.facts.problem},
           {"extents_bytes", path.facts.extents_bytes},
+          {"pieces_read", path.pieces},
+          {"pieces_damaged", path.damaged_pieces},
           {"owner", owner_json(path.facts.owner)},
           {"journal", path.journal ? journal_json(*path.journal) : ordered_json()}};
 }
 
+ordered_json extent_json(const SwapStore::Extent& extent) {
+  return {{"path", extent.path},
+          {"offset", extent.offset},
+          {"length", extent.length},
+          {"generation", extent.generation},
+          {"crc32c", fmt::format("{:08x}", extent.crc32c)}};
+}
+
+ordered_json damage_json(const InspectedDamage& damage) {
+  return {{"block", damage.block}, {"problem", damage.problem}, {"extent", extent_json(damage.extent)}};
+}
+
+ordered_json repair_json(const SwapRepair& repair) {
+  ordered_json paths = ordered_json::array();
+  for (const SwapRepairedPath& path : repair.paths)
+    paths.push_back({{"directory", path.directory},
+                     {"pieces_checked", path.pieces_checked},
+                     {"pieces_rebuilt", path.pieces_rebuilt},
+                     {"bytes_rebuilt", path.bytes_rebuilt},
+                     {"rejoined", path.rejoined}});
+  return {{"paths", paths}, {"lost_blocks", repair.lost_blocks}, {"problems", repair.problems}};
+}
+
 ordered_json block_json(const InspectedBlock& block) {
   ordered_json extents = ordered_json::array();
-  for (const SwapStore::Extent& extent : block.extents)
-    extents.push_back({{"path", extent.path},
-                       {"offset", extent.offset},
-                       {"length", extent.length},
-                       {"generation", extent.generation},
-                       {"crc32c", fmt::format("{:08x}", extent.crc32c)}});
+  for (const SwapStore::Extent& extent : block.extents) extents.push_back(extent_json(extent));
   return {
       {"name", block.name}, {"bytes", block.bytes}, {"state", name_of(block.state)}, {"extents", extents}};
 }
 
 ordered_json rank_json(const InspectedRank& rank) {
-  ordered_json paths = ordered_json::array(), generations = ordered_json::array();
+  ordered_json paths = ordered_json::array(), generations = ordered_json::array(),
+               damage = ordered_json::array();
   for (const InspectedPath& path : rank.paths) paths.push_back(path_json(path));
   for (const auto& [generation, blocks] : rank.generations)
     generations.push_back({{"generation", generation}, {"blocks", blocks}});
+  for (const InspectedDamage& each : rank.damage) damage.push_back(damage_json(each));
   ordered_json object = {{"directory", rank.directory},
                          {"rank", rank.rank},
                          {"world_size", rank.world_size},
@@ -74,9 +96,12 @@ ordered_json rank_json(const InspectedRank& rank) {
                          {"blocks", rank.blocks},
                          {"blocks_bytes", rank.blocks_bytes},
                          {"extents_bytes", rank.extents_bytes},
+                         {"disk_bytes", rank.disk_bytes},
                          {"generations", generations},
                          {"layout", rank.layout_identity},
+                         {"read_bytes", rank.read_bytes},
                          {"checked_bytes", rank.checked_bytes},
+                         {"damage", damage},
                          {"paths", paths}};
   if (rank.block_list.empty()) return object;
   object["block_list"] = ordered_json::array();
@@ -98,6 +123,10 @@ std::string to_json(const InspectReport& report) {
       report.state_hash ? ordered_json(fmt::format("{:016x}", *report.state_hash)) : ordered_json();
   object["ranks"] = ordered_json::array();
   for (const InspectedRank& rank : report.ranks) object["ranks"].push_back(rank_json(rank));
+  if (report.repaired) {
+    object["repaired"] = ordered_json::array();
+    for (const SwapRepair& repair : *report.repaired) object["repaired"].push_back(repair_json(repair));
+  }
   object["notes"] = report.notes;
   object["problems"] = report.problems;
   return object.dump(2, ' ', false, ordered_json::error_handler_t::replace);  // a path may be any bytes

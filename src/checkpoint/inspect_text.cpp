@@ -45,12 +45,18 @@ std::string count_text(std::size_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+// "damaged (4 of 12)" where reading has shown it.
+std::string state_text(const InspectedPath& path) {
+  const std::string_view state = name_of(path.facts.state);
+  return path.damaged_pieces == 0 ? std::string(state)
+                                  : fmt::format("{} ({} of {})", state, path.damaged_pieces, path.pieces);
+}
+
 // One line a path.
 std::string paths_text(const InspectedRank& rank) {
   TextTable table({"path", "state", "extents"}, {false, false, true});
   for (const InspectedPath& path : rank.paths)
-    table.add({path.facts.directory, std::string(name_of(path.facts.state)),
-               format_bytes(path.facts.extents_bytes)});
+    table.add({path.facts.directory, state_text(path), format_bytes(path.facts.extents_bytes)});
   return table.text(2);
 }
 
@@ -60,7 +66,7 @@ std::string journals_text(const InspectedRank& rank) {
                   {false, false, true, false, true, true, true, true, false});
   for (const InspectedPath& path : rank.paths) {
     std::vector<std::string> row = {
-        path.facts.directory, std::string(name_of(path.facts.state)), format_bytes(path.facts.extents_bytes),
+        path.facts.directory, state_text(path), format_bytes(path.facts.extents_bytes),
         path.facts.owner.pid == 0
             ? "none"
             : fmt::format("{} {}", path.facts.owner.pid, name_of(path.facts.owner.state))};
@@ -113,15 +119,22 @@ std::string blocks_text(const InspectedRank& rank) {
 
 std::string sizes_text(const InspectedRank& rank) {
   return fmt::format("{}, {}; {} on disk, durability {}", count_text(rank.blocks, "block"),
-                     format_bytes(rank.blocks_bytes), format_bytes(rank.extents_bytes),
+                     format_bytes(rank.blocks_bytes), format_bytes(rank.disk_bytes),
                      name_of(rank.durability));
+}
+
+std::string checked_text(const InspectedRank& rank) {
+  const std::string read = format_bytes(rank.read_bytes);
+  return rank.checked_bytes == rank.read_bytes ? fmt::format("{}, all good", read)
+                                               : fmt::format("{}, of which {} in blocks without damage", read,
+                                                             format_bytes(rank.checked_bytes));
 }
 
 // What the journals say, and how old the blocks are.
 std::string details_text(const InspectedRank& rank) {
   std::string text = '\n' + journals_text(rank);
   const auto with_journal = std::find_if(rank.paths.begin(), rank.paths.end(), [](const InspectedPath& path) {
-    return path.journal && path.facts.state == SwapPath::State::good;
+    return path.journal && (path.facts.state == SwapPath::State::good || path.damaged_pieces > 0);
   });
   if (with_journal != rank.paths.end() && !with_journal->journal->records.empty())
     text += '\n' + records_text(*with_journal->journal);
@@ -144,13 +157,23 @@ std::string rank_text(const InspectedRank& rank, bool journal) {
   line("sizes", sizes_text(rank));
   if (journal && !rank.generations.empty()) line("generations", generations_text(rank));
   if (journal) line("layout", rank.layout_identity);
-  if (rank.checked_bytes > 0) line("checked", format_bytes(rank.checked_bytes));
+  if (rank.read_bytes > 0) line("checked", checked_text(rank));
   text += journal ? details_text(rank) : '\n' + paths_text(rank);
   if (!rank.block_list.empty()) text += '\n' + blocks_text(rank);
   return text + '\n';
 }
 
 }  // namespace
+
+std::string to_text(const SwapRepair& repair) {
+  std::string text;
+  for (const SwapRepairedPath& path : repair.paths)
+    text += fmt::format("{}: {} pieces checked, {} rebuilt ({}){}\n", path.directory, path.pieces_checked,
+                        path.pieces_rebuilt, format_bytes(path.bytes_rebuilt),
+                        path.rejoined ? ", part of the store again" : "");
+  for (const std::string& problem : repair.problems) text += fmt::format("problem: {}\n", problem);
+  return text;
+}
 
 std::string to_text(const InspectReport& report, bool journal) {
   std::string text = fmt::format("swap path {}\n", report.path);

@@ -64,6 +64,7 @@ RankStore describe_rank(const std::vector<std::string>& folders) {
   facts.blocks = description.blocks.size();
   for (const SwapBlock& block : description.blocks) facts.blocks_bytes += block.bytes;
   facts.extents_bytes = description.extents_bytes;
+  facts.disk_bytes = description.disk_bytes;
   facts.layout_identity = std::move(description.layout_identity);
   facts.paths = inspect_paths(description);
   store.commits = std::move(description.commits);

@@ -47,20 +47,23 @@ void add_ranks(const std::string& path, std::set<std::uint64_t>& ranks) {
       ranks.insert(*rank);
 }
 
-// With the others of a store of which one folder is given.
-Folders with_siblings(const std::string& folder) {
+// With the others of a store of which some folders are given, and nothing else.
+Folders with_siblings(const Folders& given) {
   try {
-    return SwapStore::directories_of(folder);
-  } catch (const Error&) {
-    return {folder};  // what opens it says what is wrong
+    Folders all = SwapStore::directories_of(given);
+    const auto is_of_the_store = [&](const std::string& folder) {
+      return std::find(all.begin(), all.end(), folder) != all.end();
+    };
+    if (all.size() > given.size() && std::all_of(given.begin(), given.end(), is_of_the_store)) return all;
+  } catch (const Error&) {  // what opens it says what is wrong
   }
+  return given;
 }
 
 }  // namespace
 
 std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::string>& paths) {
-  if (std::any_of(paths.begin(), paths.end(), holds_store))
-    return {paths.size() == 1 ? with_siblings(paths.front()) : paths};
+  if (std::any_of(paths.begin(), paths.end(), holds_store)) return {with_siblings(paths)};
   std::set<std::uint64_t> ranks;  // in numeric order: rank-100000 comes after rank-99999
   for (const std::string& path : paths) add_ranks(path, ranks);
   if (ranks.empty())
@@ -73,7 +76,7 @@ std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::stri
     Folders folders;
     for (const std::string& path : paths)
       folders.push_back((fs::path(path) / fmt::format("rank-{:05}", rank)).string());
-    stores.push_back(folders.size() == 1 ? with_siblings(folders.front()) : std::move(folders));
+    stores.push_back(with_siblings(folders));
   }
   return stores;
 }

@@ -3,19 +3,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "headrace/errors.h"
+#include "headrace/folders.h"
 #include "src/cli/commands.h"
 #include "src/cli/inspect_progress.h"
 #include "src/cli/interrupt.h"
-#include "src/cli/json_text.h"
 
 namespace headrace::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
   std::vector<std::string> paths;
@@ -36,27 +34,7 @@ void check_paths(const InspectFlags& flags) {
   if (!any)  // one that is missing among others may be what is repaired
     throw UsageError(
         fmt::format("{} does not exist. Give the --swap-path of a run.", fmt::join(flags.paths, ", ")));
-}
-
-std::string repair_text(const SwapRepair& repair) {
-  std::string text;
-  for (const SwapRepairedPath& path : repair.paths)
-    text += fmt::format("{}: {} pieces checked, {} rebuilt ({}){}\n", path.directory, path.pieces_checked,
-                        path.pieces_rebuilt, format_bytes(path.bytes_rebuilt),
-                        path.rejoined ? ", part of the store again" : "");
-  for (const std::string& problem : repair.problems) text += fmt::format("problem: {}\n", problem);
-  return text;
-}
-
-Json repair_json(const SwapRepair& repair) {
-  Json object = {{"paths", Json::array()}, {"problems", repair.problems}};
-  for (const SwapRepairedPath& path : repair.paths)
-    object["paths"].push_back({{"directory", path.directory},
-                               {"pieces_checked", path.pieces_checked},
-                               {"pieces_rebuilt", path.pieces_rebuilt},
-                               {"bytes_rebuilt", path.bytes_rebuilt},
-                               {"rejoined", path.rejoined}});
-  return object;
+  require_different_folders("PATH", flags.paths);
 }
 
 // Every piece of every step that is kept. 0 where that cannot be told; the repair says why.
@@ -75,50 +53,107 @@ Bytes bytes_to_read(const std::vector<std::vector<std::string>>& stores) {
   return total;
 }
 
-int run_repair(const InspectFlags& flags, IoEngine& io) {
+// A path that nobody named may be on a drive that is only not mounted: nothing is rebuilt in its place.
+void refuse_missing_paths_not_given(const std::vector<std::string>& folders, std::size_t given) {
+  if (folders.size() <= given) return;
+  std::vector<SwapPath> missing;
+  for (SwapPath& path : SwapStore::describe(folders).paths)
+    if (path.state == SwapPath::State::missing) missing.push_back(std::move(path));
+  if (missing.empty()) return;
+  throw WrongSwapPaths(fmt::format("{} is of the store and not among the paths given, and {}: {}.",
+                                   missing.front().directory, missing.front().problem,
+                                   how_to_bring_back(missing, folders)));
+}
+
+// What was done, up to a stop, is in the report; as text it is printed store by store.
+InspectReport repair(const InspectFlags& flags, IoEngine& io) {
+  InspectReport report;
+  report.path = fmt::format("{}", fmt::join(flags.paths, ", "));
+  std::vector<SwapRepair>& repaired = report.repaired.emplace();
   const auto folders_of_stores = swap_stores_in(flags.paths);
+  for (const auto& folders : folders_of_stores) refuse_missing_paths_not_given(folders, flags.paths.size());
   RepairEngine engine(io, bytes_to_read(folders_of_stores));
-  bool good = true, stopped = false;
-  Json stores = Json::array();
   try {
     for (const std::vector<std::string>& folders : folders_of_stores) {
-      const SwapRepair repair = SwapStore::repair(folders, engine);
-      good = good && repair.problems.empty();
+      const SwapRepair& done = repaired.emplace_back(SwapStore::repair(folders, engine));
+      report.problems.insert(report.problems.end(), done.problems.begin(), done.problems.end());
       engine.end_line();
-      if (!flags.json) fmt::print("{}", repair_text(repair));
-      stores.push_back(repair_json(repair));
+      if (!flags.json) fmt::print("{}", to_text(done));
     }
   } catch (const RepairStopped&) {
-    stopped = true;
+    report.stopped = true;
+    engine.end_line();
+    fmt::print(stderr, "headrace: stopped after {}. Nothing is lost: the repair can be started again.\n",
+               engine.so_far());
   }
-  engine.end_line();
-  const Json report = {{"repaired", std::move(stores)}, {"stopped", stopped}};
-  if (flags.json) fmt::print("{}", json_text(report));
-  if (!stopped) return good ? 0 : 1;
-  fmt::print(stderr, "headrace: stopped after {}. Nothing is lost: the repair can be started again.\n",
-             engine.so_far());
-  return Interrupt::exit_status;
+  return report;
+}
+
+InspectReport look(const InspectFlags& flags, IoEngine& io) {
+  const Interrupt interrupt;
+  InspectProgress progress;
+  const InspectControl control{
+      .stop_requested = [&] { return interrupt.requested(); },
+      .progress = [&](Bytes checked, Bytes total) { progress.checked(checked, total); }};
+  InspectReport report = inspect_swap_path(flags.paths, flags.options, io, control);
+  progress.erase();
+  if (report.stopped) fmt::print(stderr, "headrace: stopped after {} were checked\n", progress.so_far());
+  return report;
+}
+
+void print_json(const InspectReport& report) {
+  fmt::print("{}\n", to_json(report));
+}
+
+int status_of(const InspectReport& report) {
+  return report.stopped ? Interrupt::exit_status : report.good() ? 0 : 1;
+}
+
+// The stores are looked at afterwards for who asked for that, and always for JSON, which then has one form.
+int run_repair(const InspectFlags& flags, IoEngine& io) {
+  const InspectReport repaired = repair(flags, io);
+  const InspectOptions& options = flags.options;
+  const bool looks = flags.json || flags.journal || options.verify || options.hash || options.blocks;
+  if (repaired.stopped || !looks) {
+    if (flags.json) print_json(repaired);
+    return status_of(repaired);
+  }
+  InspectReport report = look(flags, io);
+  if (!flags.json) {
+    fmt::print("{}", to_text(report, flags.journal));
+    return repaired.good() ? status_of(report) : std::max(1, status_of(report));
+  }
+  report.repaired = repaired.repaired;
+  report.problems.insert(report.problems.begin(), repaired.problems.begin(), repaired.problems.end());
+  print_json(report);
+  return status_of(report);
 }
 
 int run_inspect(const InspectFlags& flags) {
   check_paths(flags);
   const auto io = make_io_engine({});
   if (flags.repair) return run_repair(flags, *io);
-  const Interrupt interrupt;
-  InspectProgress progress;
-  const InspectControl control{
-      .stop_requested = [&] { return interrupt.requested(); },
-      .progress = [&](Bytes checked, Bytes total) { progress.checked(checked, total); }};
-  const InspectReport report = inspect_swap_path(flags.paths, flags.options, *io, control);
-  progress.erase();
-  std::string text = flags.json ? to_json(report) : to_text(report, flags.journal);
-  if (!text.ends_with('\n')) text += '\n';
-  fmt::print("{}", text);
-  if (report.stopped) {
-    fmt::print(stderr, "headrace: stopped after {} were checked\n", progress.so_far());
-    return Interrupt::exit_status;
+  const InspectReport report = look(flags, *io);
+  if (flags.json)
+    print_json(report);
+  else
+    fmt::print("{}", to_text(report, flags.journal));
+  return status_of(report);
+}
+
+// Who reads JSON gets it of wrong usage and of a repair that cannot begin too.
+int run(const InspectFlags& flags) {
+  try {
+    return run_inspect(flags);
+  } catch (const Error& error) {
+    if (flags.json) {
+      InspectReport report;
+      report.path = fmt::format("{}", fmt::join(flags.paths, ", "));
+      report.problems.emplace_back(error.what());
+      print_json(report);
+    }
+    throw;
   }
-  return report.good() ? 0 : 1;
 }
 
 }  // namespace
@@ -128,7 +163,7 @@ void add_inspect(CLI::App& program, int& status) {
   const auto flags = std::make_shared<InspectFlags>();
   command
       ->add_option("PATH", flags->paths,
-                   "the swap paths of a run, or one rank's folders in them (one finds the others)")
+                   "the swap paths of a run, or one rank's folders in them (some find the others)")
       ->required()
       ->type_name("DIR");
   command->add_flag("--verify", flags->options.verify, "read every committed byte and check it");
@@ -141,7 +176,8 @@ void add_inspect(CLI::App& program, int& status) {
   command->add_flag("--json", flags->json, "print one JSON object");
   command->footer(
       "Without --repair it opens everything read-only; a running job is not disturbed.\n"
-      "--repair takes all swap paths, and a new empty folder in the place of one that is gone.\n"
+      "--repair takes all swap paths, and a new empty folder in the place of one that is gone; --verify,\n"
+      "--hash, --blocks and --journal are of what is there afterwards.\n"
       "Exit status: 0 all is well, 1 something is damaged, 2 wrong usage, 130 stopped (Ctrl-C).\n\n"
       "Words: a unit is what a run gathers at once, most often a layer. A block is a stretch of the\n"
       "optimizer states, and is read and written whole. With parity it is cut into pieces, one a path, of\n"
@@ -150,12 +186,14 @@ void add_inspect(CLI::App& program, int& status) {
       "two steps. The journal says which extents make up a step: a commit record a step, and a release "
       "where\n"
       "every rank knew of it; torn is what a crash left unfinished at its end, sequence the number of a\n"
-      "record. A generation counts how often a block was written. JSON always has all of this.\n\n"
+      "record. A generation counts how often a block was written.\n\n"
+      "JSON always has journals and generations; --verify adds each damaged piece (`damage`), --blocks the\n"
+      "list of blocks, --repair what was rebuilt. `problems` has the error of wrong usage too.\n\n"
       "Example: is what the last run left good, and is it the same state?\n"
       "  headrace inspect /tmp/swap --verify --hash\n"
       "Example: a drive was replaced.\n"
       "  headrace inspect /nvme0/swap /nvme1/swap /nvme2/swap --repair");
-  command->callback([flags, &status] { status = run_inspect(*flags); });
+  command->callback([flags, &status] { status = run(*flags); });
 }
 
 }  // namespace headrace::cli

@@ -80,10 +80,27 @@ std::string wear_line(Bytes written_per_step) {
 std::string disk_lines(const MemoryPlan& memory, const ResolvedOptions& options) {
   std::string text;
   for (std::size_t p = 0; p < memory.nvme_path_bytes.size(); ++p)
-    text += fmt::format("disk, all ranks: {} in {}\n",
+    text += fmt::format("disk, all ranks: {} reserved in {}\n",
                         format_bytes(memory.nvme_path_bytes[p] * static_cast<Bytes>(memory.world_size)),
                         p < options.swap_paths.size() ? options.swap_paths[p] : "--swap-path DIR");
   return text;
+}
+
+// Whether it fits; the last word.
+std::string verdict(const PlanReport& report) {
+  const MemoryPlan& memory = report.run.memory;
+  std::string text;
+  if (!memory.fits()) {
+    text += fmt::format("does not fit. {}\n", report.change);
+    if (report.smallest_stage)
+      text += fmt::format("the smallest stage that fits is {}\n", *report.smallest_stage);
+  }
+  if (!report.disk.shortage.empty()) text += fmt::format("does not fit: {}\n", report.disk.shortage);
+  if (!text.empty()) return text;
+  if (memory.device_limit == 0 && memory.host_limit == 0)
+    return "no limit given: --device-memory and --host-memory say whether it fits\n";
+  return fmt::format("fits; the smallest stage that fits is {}\n",
+                     report.smallest_stage.value_or(memory.stage));
 }
 
 std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
@@ -93,28 +110,17 @@ std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
                                  memory.stage, memory.world_size, memory.world_size == 1 ? "" : "s",
                                  options.batch.micro, options.model_options.sequence);
   text += ledger_table(memory) + '\n';
-  const bool limited = memory.device_limit != 0 || memory.host_limit != 0;
-  if (!limited)
-    text += "no limit given: --device-memory and --host-memory say whether it fits\n";
-  else if (memory.fits())
-    text += fmt::format("fits; the smallest stage that fits is {}\n",
-                        report.smallest_stage.value_or(memory.stage));
-  else
-    text += fmt::format("does not fit. {}\n", report.change);
-  if (!memory.fits() && report.smallest_stage)
-    text += fmt::format("the smallest stage that fits is {}\n", *report.smallest_stage);
   if (memory.world_size > 1)
     text += fmt::format("on the wire a step, all ranks: {} all-gather, {} reduce-scatter\n",
                         format_bytes(report.traffic.all_gather_bytes),
                         format_bytes(report.traffic.reduce_scatter_bytes));
   text += disk_lines(memory, options);
-  if (!report.disk.shortage.empty()) text += fmt::format("does not fit: {}\n", report.disk.shortage);
   if (report.io.written_bytes > 0) {
     text += fmt::format("NVMe a step, all ranks: {} read, {} written\n", format_bytes(report.io.read_bytes),
                         format_bytes(report.io.written_bytes));
     text += wear_line(report.io.written_bytes);
   }
-  return text;
+  return text + verdict(report);
 }
 
 struct PlanFlags {

@@ -75,19 +75,20 @@ std::string path_of(const ResolvedOptions& options, const std::string& directory
 // Paths that the run went on without, and how they become part of the store again.
 std::string lost_path_lines(const ResolvedOptions& options) {
   if (options.engine.swap_parity == 0 || options.engine.optimizer_tier != Tier::nvme) return "";
-  std::vector<std::string> lost;
+  std::vector<SwapPath> lost;
   std::string text;
   try {
-    for (const SwapPath& path : SwapStore::describe(options.engine.swap_directories).paths) {
+    for (SwapPath& path : SwapStore::describe(options.engine.swap_directories).paths) {
       if (path.state == SwapPath::State::good) continue;
-      lost.push_back(path_of(options, path.directory));
-      text += fmt::format("  {:<18}{}: {}\n", "lost swap path", lost.back(), path.problem);
+      path.directory = path_of(options, path.directory);
+      text += fmt::format("  {:<18}{}: {}\n", "lost swap path", path.directory, path.problem);
+      lost.push_back(std::move(path));
     }
   } catch (const Error&) {  // a run that ended well has said all that could be said
     return "";
   }
   if (lost.empty()) return "";
-  return text + fmt::format("  {:<18}{}\n", "repair it with", repair_command(lost, options.swap_paths));
+  return text + fmt::format("  {:<18}{}\n", "to bring it back", how_to_bring_back(lost, options.swap_paths));
 }
 
 std::string swap_lines(const Session& session, const RunOutcome& outcome) {
@@ -99,7 +100,7 @@ std::string swap_lines(const Session& session, const RunOutcome& outcome) {
                         format_bytes(outcome.nvme_read_bytes), format_bytes(outcome.nvme_written_bytes),
                         plural(outcome.steps, "step"));
   text += fmt::format("  {:<18}{}, {} on disk", "swap store", path_list(options.swap_paths),
-                      format_bytes(disk_bytes_below(options.swap_paths)));
+                      format_bytes(disk_bytes_of_run(options)));
   if (options.engine.optimizer_tier != Tier::nvme)
     return text + "; removed at the end: optimizer states are elsewhere\n";
   text += options.engine.durability == Durability::step

@@ -119,8 +119,10 @@ void check_swap_paths(const Settings& settings) {
         "many may be lost. Add another folder to {}, or lower the parity.",
         parity, settings.swap_parity, settings.swap_parity + 1, paths, paths == 1 ? "is" : "are", name));
   if (!settings.swap_path_rates.empty() && paths > 0 && settings.swap_path_rates.size() != paths)
-    throw UsageError(fmt::format("{} swap paths have {} rates in {}. Give one for each path, or none.", paths,
-                                 settings.swap_path_rates.size(), user_name(settings, "swap_path_rates")));
+    throw UsageError(fmt::format("{} has {} rate{} for {} swap path{}. Give one for each path, or none.",
+                                 user_name(settings, "swap_path_rates"), settings.swap_path_rates.size(),
+                                 settings.swap_path_rates.size() == 1 ? "" : "s", paths,
+                                 paths == 1 ? "" : "s"));
 }
 
 // DeepSpeed has a path for each kind of state, and ignores it where that kind is not on NVMe.
@@ -261,6 +263,16 @@ std::string print_config(const Settings& settings) {
   return config.dump(2);
 }
 
+// Empty where the blocks are as large as was asked for.
+std::string block_size_note(const Settings& settings) {
+  if (!settings.given.contains("swap_block") || settings.swap_block_numel || !uses_nvme(settings)) return "";
+  const Bytes given = settings.swap_block_bytes;
+  const Bytes used = block_numel(given) * state_bytes_per_element;
+  if (used == given) return "";
+  return fmt::format("{}: blocks hold whole chunks of {} elements, so {} bytes instead of {}.",
+                     user_name(settings, "swap_block"), norm_chunk_numel, used, given);
+}
+
 // What was accepted and changes nothing, or less than it may seem.
 std::vector<std::string> notes(const Settings& settings, UnusedKeys unused, const ScheduleOptions& schedule) {
   std::vector<std::string> result;
@@ -271,6 +283,7 @@ std::vector<std::string> notes(const Settings& settings, UnusedKeys unused, cons
   if (!unused.defaults.empty())
     result.push_back(
         fmt::format("\"auto\" keeps Headrace's default for {}.", fmt::join(unused.defaults, ", ")));
+  if (std::string note = block_size_note(settings); !note.empty()) result.push_back(std::move(note));
   if (schedule.warmup_steps > settings.steps)
     result.push_back(
         fmt::format("the learning rate never reaches its peak: warm-up takes {} steps, the run {}.",

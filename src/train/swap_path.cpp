@@ -46,6 +46,10 @@ Bytes bytes_of_stores(const std::string& path) {
   return bytes;
 }
 
+bool has_stores(const std::vector<std::string>& paths) {
+  return std::ranges::any_of(paths, [](const std::string& path) { return bytes_of_stores(path) > 0; });
+}
+
 // Bytes of each path with --durability none; empty where that is no choice.
 std::vector<Bytes> bytes_without_durability(const RunPlan& plan) {
   PlanRequest request = plan.request;
@@ -153,12 +157,13 @@ SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan) {
   const auto full = std::ranges::find_if_not(disks, &DiskSpace::is_enough);
   if (full == disks.end()) return result;
   result.shortage = fmt::format(
-      "the swap store{} in {}, whose file system has {} for {}, an earlier run's stores included. Free some "
-      "space, or give a swap path on a larger disk{}.",
+      "the swap store{} in {}, whose file system has {} for {}{}. Free some space, or give a swap path on a "
+      "larger disk{}.",
       options.launch.local_size == 1
           ? fmt::format(" needs {}", format_bytes(full->needed))
           : fmt::format("s of {} ranks need {}", options.launch.local_size, format_bytes(full->needed)),
       path_list(full->paths), format_bytes(full->available), options.launch.local_size == 1 ? "it" : "them",
+      has_stores(full->paths) ? ", an earlier run's stores included" : "",
       advice_of_durability(options, plan, *full));
   return result;
 }
@@ -221,6 +226,13 @@ void remove_stores_of_further_ranks(const ResolvedOptions& options) {
   }
 }
 
+Bytes disk_bytes_of_run(const ResolvedOptions& options) {
+  Bytes bytes = 0;
+  for (int rank = 0; rank < options.launch.size; ++rank)
+    bytes += disk_bytes_below(rank_directories(options.swap_paths, rank));
+  return bytes;
+}
+
 std::string path_list(const std::vector<std::string>& paths) {
   return fmt::format("{}", fmt::join(paths, ", "));
 }
@@ -232,7 +244,8 @@ Bytes disk_bytes_below(const std::vector<std::string>& paths) {
     for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end;
          entry.increment(error)) {
       struct stat status {};
-      if (::stat(entry->path().c_str(), &status) == 0 && S_ISREG(status.st_mode))
+      if (entry->path().filename() != "lock" && ::stat(entry->path().c_str(), &status) == 0 &&
+          S_ISREG(status.st_mode))
         bytes += static_cast<Bytes>(status.st_blocks) * 512;
     }
   }

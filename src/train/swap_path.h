@@ -25,8 +25,10 @@ void warn_of_poor_paths(const ResolvedOptions& options);
 // An earlier run of more ranks leaves stores that no run can continue once rank 0's is replaced.
 void remove_stores_of_further_ranks(const ResolvedOptions& options);
 
-// Bytes that the files below the folders take on the disk.
+// Bytes that the files below the folders take on the disk, but for locks, which are empty without an owner.
 Bytes disk_bytes_below(const std::vector<std::string>& paths);
+// Of the stores of all its ranks that this host sees; what else is in the swap paths is not the run's.
+Bytes disk_bytes_of_run(const ResolvedOptions& options);
 std::string path_list(const std::vector<std::string>& paths);  // "/a, /b"
 
 // UsageError when `path` (of the flag `what`) lies in a folder of data: it would be read as text.

@@ -15,6 +15,7 @@ LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_R
 
 # The smallest run: a tenth of a second a step.
 TINY = ["--model", "gpt2-mini", "--batch-size", "1", "--sequence-length", "16", "--data", "data.txt"]
+NANO = ["--model", "gpt2-nano", "--sequence-length", "16", "--batch-size", "1", "--data", "data.txt"]
 ON_NVME = ["--offload-optimizer", "nvme", "--swap-path", "swap"]
 
 

@@ -3,11 +3,12 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import unittest
 
-from program import ON_NVME, TINY, ProgramTest
+from program import NANO, ON_NVME, TINY, ProgramTest
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
 RUN = ["train", *TINY, *ON_NVME, "--schedule", "constant", "--quiet"]
@@ -129,7 +130,8 @@ class Inspect(ProgramTest):
         shutil.rmtree(self.folder / "swap" / "b")
         (self.folder / "swap" / "b").mkdir()
         stdout, stderr = self.interrupted("inspect", *paths, "--repair", "--json")
-        self.assertEqual(json.loads(stdout), {"repaired": [], "stopped": True})
+        stopped = json.loads(stdout)
+        self.assertEqual((stopped["repaired"], stopped["stopped"]), ([], True))
         self.assertRegex(stderr, "stopped after .* read, .* written.* can be started again")
         rank, = json.loads(self.run_program("inspect", *paths, "--json").stdout)["ranks"]
         self.assertEqual(rank["owner"]["state"], "none")
@@ -138,6 +140,74 @@ class Inspect(ProgramTest):
         self.assertEqual([path["rejoined"] for path in whole["repaired"][0]["paths"]], [False, True, False])
         again = json.loads(self.succeeds("inspect", *paths, "--verify", "--hash", "--json").stdout)
         self.assertEqual(again["state_hash"], state_hash)
+
+    def make_on_paths(self, *flags):
+        """A store of gpt2-nano on swap/a, swap/b and swap/c with one parity; its paths and the command that made it."""
+        paths = [f"swap/{name}" for name in ("a", "b", "c")]
+        for path in paths:
+            (self.folder / path).mkdir()
+        command = ["train", *NANO, "--offload-optimizer", "nvme", "--swap-parity", 1, "--quiet",
+                   *(f"--swap-path={path}" for path in paths), *flags]
+        self.succeeds(*command, "--steps", 1)
+        return paths, command
+
+    def test_repair_is_followed_by_what_was_asked_for_and_its_json_is_that_of_inspect(self):
+        paths, _ = self.make_on_paths()
+        whole = json.loads(self.succeeds("inspect", *paths, "--hash", "--json").stdout)
+        shutil.rmtree(self.folder / "swap" / "b" / "rank-00000")
+        report = json.loads(self.succeeds("inspect", "--repair", *paths, "--hash", "--blocks", "--json").stdout)
+        self.assertEqual(set(report) - set(whole), {"repaired"})
+        self.assertEqual((report["good"], report["state_hash"]), (True, whole["state_hash"]))
+        self.assertTrue(report["repaired"][0]["paths"][1]["rejoined"])
+        self.assertEqual(len(report["ranks"][0]["block_list"]), report["ranks"][0]["blocks"])
+        text = self.succeeds("inspect", "--repair", "--verify", "--hash", *paths).stdout
+        self.assertRegex(text, r"(?s)pieces checked.*checked .*all good.*state hash " + whole["state_hash"])
+
+    def test_wrong_usage_gives_json_too_and_exit_status_2(self):
+        paths, _ = self.make_on_paths()
+        for given, said in ((["nope"], "nope does not exist"), (["."], "there is no swap store"),
+                            ([*paths, "swap/b"], "the same folder"), ([paths[0], "."], "none of them")):
+            result = self.run_program("inspect", *given, "--json")
+            self.assertEqual(result.returncode, 2, result.stderr)
+            report = json.loads(result.stdout)
+            self.assertFalse(report["good"])
+            self.assertIn(said, report["problems"][0])
+            self.assertIn(said, result.stderr)
+
+    def test_path_that_was_not_named_and_is_missing_is_not_rebuilt_unasked(self):
+        paths, _ = self.make_on_paths()
+        shutil.rmtree(self.folder / "swap" / "c" / "rank-00000")  # as an empty mount point looks
+        self.refused("inspect", "--repair", paths[0], says=["swap/c", "mount its drive", "headrace inspect --repair"])
+        self.assertEqual(list((self.folder / "swap" / "c").iterdir()), [])
+        self.succeeds("inspect", "--repair", *paths)
+
+    def test_repair_that_cannot_begin_says_so_in_json_too(self):
+        paths, _ = self.make_on_paths()
+        for path in paths[1:]:
+            (self.folder / path / "rank-00000" / "journal.bin").write_text("damaged")
+        result = self.run_program("inspect", "--repair", *paths, "--json")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertIn("2 of its 3 paths", report["problems"][0])
+        self.assertIn("--overwrite-swap", report["problems"][0])
+
+    def test_run_is_started_anew_as_advised_whatever_of_its_store_is_broken(self):
+        command = ["train", *NANO, *ON_NVME, "--quiet", "--steps", 1]
+        rank = self.folder / "swap" / "rank-00000"
+        for name, action in (("store.json", lambda file: file.write_text("{")), ("journal.bin", pathlib.Path.unlink),
+                             ("extents.bin", pathlib.Path.unlink)):
+            self.succeeds(*command, "--overwrite-swap")
+            action(rank / name)
+            self.refused(*command, "--resume", "swap", status=1, says=[f"rank-00000/{name}", "--overwrite-swap"])
+            self.assertIn("--overwrite-swap", self.run_program("inspect", "swap").stdout)
+            self.succeeds(*command, "--overwrite-swap")
+
+    def test_size_on_disk_is_the_one_that_train_prints_and_other_files_are_none_of_it(self):
+        (self.folder / "swap" / "headrace-tune").mkdir()
+        (self.folder / "swap" / "headrace-tune" / "extents.bin").write_bytes(bytes(64 << 20))
+        trained = self.succeeds("train", *NANO, *ON_NVME, "--quiet", "--steps", 1).stdout
+        size = re.search(r"swap store +swap, (.*) on disk", trained)[1]
+        self.assertIn(f"; {size} on disk", self.succeeds("inspect", "swap").stdout)
 
     def test_hash_of_what_keeps_no_state_fails(self):
         self.succeeds(*RUN, "--steps", 1)

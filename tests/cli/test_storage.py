@@ -6,11 +6,8 @@ import shutil
 import subprocess
 import unittest
 
-from program import ON_NVME, TINY, ProgramTest, mounted
+from program import NANO, ON_NVME, TINY, ProgramTest, mounted
 from test_ranks import MPIRUN, ranks
-
-
-NANO = ["--model", "gpt2-nano", "--sequence-length", 16, "--batch-size", 1, "--data", "data.txt"]
 
 
 class SwapPath(ProgramTest):
@@ -39,7 +36,10 @@ class SwapPath(ProgramTest):
                 self.assertEqual("--durability none" in refused.stderr, advised, refused.stderr)
                 planned = self.run_program("plan", *NANO, *ON_NVME)
                 self.assertEqual(planned.returncode, 3, planned.stdout)
-                self.assertIn("does not fit: the swap store needs", planned.stdout)
+                self.assertIn("does not fit: the swap store needs", planned.stdout.splitlines()[-1])
+                self.assertNotIn("no limit given", planned.stdout)
+                for text in (refused.stderr, planned.stdout):
+                    self.assertNotIn("earlier run", text)
 
     def test_plan_says_that_it_could_not_look_at_a_path(self):
         planned = self.succeeds("plan", *TINY[:2], "--offload-optimizer", "nvme", "--swap-path", "/nope")
@@ -63,7 +63,7 @@ class SwapPath(ProgramTest):
         self.succeeds(*flags, "--steps", 1)
         shutil.rmtree(self.folder / "swap" / "b")
         report = self.succeeds(*flags, "--steps", 2, "--resume", "swap").stdout
-        command = re.search(r"repair it with +(mkdir -p swap/b) && headrace (inspect --repair .*)", report)
+        command = re.search(r"to bring it back +mount .*`(mkdir -p swap/b) && headrace (inspect --repair .*)`", report)
         self.assertIsNotNone(command, report)
         subprocess.run(command[1].split(), cwd=self.folder, check=True)
         self.succeeds(*command[2].split())

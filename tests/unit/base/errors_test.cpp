@@ -34,6 +34,13 @@ TEST(IoErrors, name_operation_path_range_and_errno) {
     EXPECT_TRUE(contains(message, part)) << part << " in: " << message;
 }
 
+TEST(IoErrors, of_a_call_that_moves_no_bytes_name_no_range) {
+  EXPECT_EQ(std::string(IoError("open", "/swap/journal.bin", 0, 0, ENOENT).what()),
+            "open of /swap/journal.bin failed: No such file or directory (errno 2)");
+  EXPECT_TRUE(contains(IoError("truncate", "f", 4096, 0, EIO).what(), "f at offset 4096 failed"));
+  EXPECT_TRUE(contains(IoError("read", "f", 0, 1, EIO).what(), "f at offset 0 (1 bytes) failed"));
+}
+
 TEST(IoErrors, of_a_kernel_that_could_not_take_a_request_say_that_it_was_tried_again) {
   const std::string message = IoError("write", "/swap/extents.bin", 0, 4096, EAGAIN).what();
   for (const char* part : {"temporarily unavailable", "tried again", "--io-depth"})

@@ -350,7 +350,7 @@ TEST_F(InspectTest, missing_and_short_extents_are_problems_without_reading_them)
   EXPECT_THAT(inspect({}).problems, ::testing::Contains(HasSubstr("cut short")));
   std::filesystem::remove(extents);
   EXPECT_THAT(inspect({}).problems,
-              ::testing::Contains(AllOf(HasSubstr("extents.bin"), HasSubstr("Restore"))));
+              ::testing::Contains(AllOf(HasSubstr("extents.bin"), HasSubstr("restore the file"))));
 }
 
 TEST_F(InspectTest, folder_that_may_not_be_read_says_so_and_what_to_do) {
@@ -430,6 +430,109 @@ TEST_F(InspectTest, damage_is_one_line_a_path_that_says_parity_covers_it_and_the
   EXPECT_THAT(report.problems, ::testing::ElementsAre(line, HasSubstr("CRC32C"), HasSubstr("CRC32C")));
 }
 
+TEST_F(InspectTest, what_reading_finds_damaged_shows_in_the_state_of_its_path_and_is_all_in_the_json) {
+  for (const std::uint32_t parity : {0u, 1u}) {
+    make_on_paths(parity == 0 ? 1 : 3, parity);
+    const std::vector<std::string> given = {folder_.path("a")};
+    const InspectReport before = inspect_swap_path(given, {.blocks = true}, *engine_);
+    const std::size_t blocks = before.ranks[0].block_list.size();
+    for (const InspectedBlock& block : before.ranks[0].block_list)
+      for (const SwapStore::Extent& piece : block.extents)
+        if (piece.path.starts_with(folder_.path("a") + "/")) flip_bit(piece.path, piece.offset);
+    const InspectReport report = inspect_swap_path(given, {.verify = true}, *engine_);
+    const std::string count = fmt::format("{0} of {0}", blocks);
+    EXPECT_THAT(to_text(report), AllOf(HasSubstr("damaged (" + count + ")"), HasSubstr("  checked  ")));
+    const auto rank = nlohmann::json::parse(to_json(report)).at("ranks").at(0);
+    EXPECT_EQ(rank.at("checked_bytes"), 0u);
+    EXPECT_EQ(rank.at("read_bytes"), report.ranks[0].blocks_bytes);
+    EXPECT_EQ(rank.at("damage").size(), blocks);
+    EXPECT_EQ(rank.at("damage").at(1).at("block"), before.ranks[0].block_list[1].name);
+    for (const auto& path : rank.at("paths")) {
+      const bool is_damaged = path.at("directory") == folder_.path("a/rank-00000");
+      EXPECT_EQ(path.at("state"), is_damaged ? "damaged" : "good");
+      EXPECT_EQ(path.at("problem"),
+                !is_damaged ? "" : count + (parity == 0 ? " blocks damaged" : " pieces damaged"));
+      EXPECT_EQ(path.at("pieces_damaged"), is_damaged ? blocks : 0);
+    }
+    for (const char* name : {"a", "b", "c"}) std::filesystem::remove_all(folder_.path(name));
+  }
+}
+
+TEST_F(InspectTest, a_damaged_piece_beside_a_lost_path_is_more_than_one_parity_makes_up_for) {
+  make_on_paths(3, 1);
+  const InspectReport before = inspect_swap_path({folder_.path("a")}, {.blocks = true}, *engine_);
+  const auto& pieces = before.ranks[0].block_list[0].extents;
+  const auto on_b = std::find_if(pieces.begin(), pieces.end(), [&](const SwapStore::Extent& piece) {
+    return piece.path.starts_with(folder_.path("b") + "/");
+  });
+  ASSERT_NE(on_b, pieces.end());
+  flip_bit(on_b->path, on_b->offset);
+  std::filesystem::remove_all(folder_.path("c"));
+  const InspectReport report = inspect_swap_path({folder_.path("a")}, {.verify = true}, *engine_);
+  EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("1 block cannot be rebuilt by parity")));
+  EXPECT_THAT(report.problems, ::testing::Each(::testing::Not(HasSubstr("whole by parity"))));
+}
+
+TEST_F(InspectTest, what_can_be_repaired_is_told_beside_what_cannot) {
+  make_on_paths(3, 1);
+  const InspectReport before = inspect_swap_path({folder_.path("a")}, {.blocks = true}, *engine_);
+  const auto& blocks = before.ranks[0].block_list;
+  ASSERT_GT(blocks.size(), 2u);
+  for (const auto& [block, piece] : {std::pair(0, 0), {0, 1}, {1, 0}, {2, 2}})
+    flip_bit(blocks[block].extents[piece].path, blocks[block].extents[piece].offset);
+  const InspectReport report = inspect_swap_path({folder_.path("a")}, {.verify = true}, *engine_);
+  EXPECT_THAT(report.problems, ::testing::Contains(AllOf(HasSubstr("1 block cannot be rebuilt"),
+                                                         HasSubstr("--overwrite-swap"))));
+  EXPECT_THAT(report.problems, ::testing::Contains(fmt::format(
+                                   "2 blocks more are damaged and can be rebuilt: headrace inspect "
+                                   "--repair {0}/a {0}/b {0}/c",
+                                   folder_.path())));
+}
+
+TEST_F(InspectTest, some_paths_of_a_store_find_the_others_and_strangers_among_them_are_wrong_usage) {
+  make_on_paths(3, 1);
+  const auto inspect_in = [&](std::vector<std::string> names) {
+    for (std::string& name : names) name = folder_.path(name);
+    return inspect_swap_path(names, {.hash = true}, *engine_);
+  };
+  for (const std::vector<std::string>& given :
+       {std::vector<std::string>{"a", "c"}, {"b", "a"}, {"a/rank-00000", "b/rank-00000"}}) {
+    const InspectReport report = inspect_in(given);
+    EXPECT_THAT(report.problems, ::testing::IsEmpty());
+    EXPECT_EQ(report.ranks.at(0).paths.size(), 3u);
+    EXPECT_EQ(report.state_hash, expected_hash(4));
+  }
+  std::filesystem::create_directory(folder_.path("x"));
+  EXPECT_THROW(inspect_in({"a", "x"}), WrongSwapPaths);
+  EXPECT_THROW(inspect_in({"a", "b", "c", "x"}), WrongSwapPaths);
+  std::filesystem::remove_all(folder_.path("b"));  // damage, of which the others are to tell
+  EXPECT_THAT(inspect_in({"a", "c"}).problems, ::testing::Contains(HasSubstr("mount its drive")));
+}
+
+TEST_F(InspectTest, a_run_that_has_committed_nothing_yet_is_well_as_long_as_it_lives) {
+  {
+    const EngineStore store(rank_folder(0), 0, 1, 1, 200, *engine_);
+    const InspectReport report = inspect({.verify = true});
+    EXPECT_THAT(report.problems, ::testing::IsEmpty());
+    EXPECT_THAT(report.notes, ::testing::Contains(HasSubstr("has just started")));
+    EXPECT_THAT(inspect({.hash = true}).problems, ::testing::Contains(HasSubstr("no state to hash")));
+  }
+  EXPECT_THAT(inspect({}).problems, ::testing::Contains(HasSubstr("no step was committed")));
+}
+
+TEST_F(InspectTest, bytes_on_the_disk_are_those_of_all_files_and_extents_are_told_apart) {
+  make(1, 1, 200);
+  Bytes bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(rank_folder(0))) {
+    struct stat status {};
+    ASSERT_EQ(::stat(entry.path().c_str(), &status), 0);
+    if (entry.path().filename() != "lock") bytes += static_cast<Bytes>(status.st_blocks) * 512;
+  }
+  const InspectedRank rank = inspect({}).ranks.at(0);
+  EXPECT_EQ(rank.disk_bytes, bytes);
+  EXPECT_GT(rank.disk_bytes, rank.extents_bytes);
+}
+
 TEST_F(InspectTest, more_damage_than_parity_makes_up_for_is_not_called_whole) {
   make_on_paths(3, 1);
   const InspectReport before = inspect_swap_path({folder_.path("a")}, {.blocks = true}, *engine_);
@@ -459,7 +562,8 @@ TEST_F(InspectTest, lost_path_is_told_in_whole_sentences) {
   make_on_paths(3, 1);
   std::filesystem::remove_all(folder_.path("c"));
   const InspectReport report = inspect_swap_path({folder_.path("a")}, {}, *engine_);
-  EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("rank-00000. The state is whole by parity")));
+  EXPECT_THAT(report.problems,
+              ::testing::Contains(HasSubstr("does not exist. The state is whole by parity: ")));
 }
 
 TEST_F(InspectTest, a_stop_ends_the_reading_and_gives_no_hash) {

@@ -57,9 +57,10 @@ TEST_F(SwapPathsTest, damage_beside_a_lost_path_is_still_found_in_parity_too) {
   fs::remove_all(fs::path(extents[0].path).parent_path());
   flip_bit(extents[3].path, extents[3].offset);
   const auto store = SwapStore::open_read_only(options(4, 2).directories, *engine_);
-  const std::vector<std::string> damage = store->damage(0);
+  const std::vector<SwapStore::DamagedPiece> damage = store->damage(0);
   ASSERT_EQ(damage.size(), 1u);
-  EXPECT_THAT(damage[0], HasSubstr(extents[3].path));
+  EXPECT_EQ(damage[0].piece, 3u);
+  EXPECT_THAT(damage[0].problem, HasSubstr(extents[3].path));
 }
 
 }  // namespace

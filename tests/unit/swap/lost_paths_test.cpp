@@ -112,6 +112,54 @@ TEST_F(LostPathsTest,
   EXPECT_THAT(told_by([&] { open(there); }), HasSubstr(command));
 }
 
+// A command that makes folders would fill the drive below an empty mount point.
+TEST_F(LostPathsTest, a_drive_is_asked_for_before_the_command_and_no_folder_is_made_that_is_there) {
+  const std::string command = fmt::format("headrace inspect --repair {} {} {}`", path(0), path(1), path(2));
+  for (const std::string name : {"", "store.json", "journal.bin", "extents.bin"}) {
+    { commit_and_release(*create(options(3, 1)), 1); }
+    fs::remove_all(path(1) + "/" + name);
+    const std::string told = told_by([&] { open(options(3, 1)); });
+    const std::string advice =
+        name.empty() ? fmt::format("mount its drive; where that is gone for good, `mkdir -p {} && ", path(1))
+                     : "after it: `";
+    EXPECT_THAT(told, HasSubstr(advice + command)) << name;
+    for (const std::string& each : folder_.names()) fs::remove_all(folder_.path(each));
+  }
+  { commit_and_release(*create(options(3, 1)), 1); }
+  for (const auto& entry : fs::directory_iterator(path(1))) fs::remove(entry);
+  EXPECT_THAT(told_by([&] { open(options(3, 1)); }),
+              AllOf(HasSubstr("mount its drive"), HasSubstr(command), Not(HasSubstr("mkdir"))));
+}
+
+// What is wrong is one thing, what to do about it depends on the parity: the two never contradict.
+TEST_F(LostPathsTest,
+       a_broken_file_is_restored_or_the_run_started_anew_where_there_is_no_parity_and_only_there) {
+  const std::pair<const char*, void (*)(const std::string&)> ways[] = {
+      {"store.json", [](const std::string& file) { std::ofstream(file) << "{"; }},
+      {"journal.bin", [](const std::string& file) { fs::remove(file); }},
+      {"journal.bin", [](const std::string& file) { flip_bit(file, 1536 + 40); }},
+      {"extents.bin", [](const std::string& file) { fs::remove(file); }},
+      {"extents.bin", [](const std::string& file) { fs::resize_file(file, 4096); }}};
+  for (const auto& [name, damage] : ways)
+    for (const std::uint32_t paths : {1u, 3u}) {
+      const SwapStoreOptions there = options(paths, paths == 1 ? 0 : 1);
+      {
+        const auto store = create(there);
+        for (const std::uint64_t step : {1, 2}) commit_and_release(*store, step);
+      }
+      damage(path(0) + "/" + name);
+      const std::string said =
+          paths == 1 ? message_of<Error>([&] { open(there); }) : told_by([&] { open(there); });
+      EXPECT_THAT(said, AllOf(HasSubstr(path(0) + "/" + name), Not(HasSubstr("(0 bytes)"))));
+      EXPECT_EQ(
+          said.find("estore the file, or start the run anew with --overwrite-swap") != std::string::npos,
+          paths == 1)
+          << said;
+      EXPECT_EQ(said.find("--repair") != std::string::npos, paths == 3) << said;
+      for (const std::string& each : folder_.names()) fs::remove_all(folder_.path(each));
+    }
+}
+
 // The lock file of a path that looks good cannot be opened.
 struct Unlockable {
   const char* name;

@@ -169,8 +169,8 @@ class DiskCheck {
         return fmt::format("{} is called lost", lost);
     }
     for (std::uint32_t block = 0; block < store.blocks().size() && !allowed.damaged; ++block)
-      if (const std::vector<std::string> damage = store.damage(block); !damage.empty())
-        return fmt::format("a path is believed, and {}", fmt::join(damage, "; "));
+      if (const auto damage = store.damage(block); !damage.empty())
+        return fmt::format("a path is believed, and {}", damage.front().problem);
     return "";
   }
 

@@ -49,6 +49,25 @@ TEST_F(SwapPathsTest, repair_rebuilds_damaged_pieces_parity_too_and_says_what_it
   EXPECT_THAT(failed.problems[0], HasSubstr("block0"));
 }
 
+TEST_F(SwapPathsTest, what_cannot_be_rebuilt_is_said_once_with_what_to_do_and_listed_by_name) {
+  for (const std::uint32_t parity : {0u, 1u}) {
+    std::vector<SwapStore::Extent> extents;
+    {
+      const auto store = create(options(3, parity), std::vector<Bytes>(5, 10'000));
+      commit_and_release(*store, 1);
+      for (const std::uint32_t block : {1, 3, 4})
+        for (const SwapStore::Extent& extent : store->extents(block)) extents.push_back(extent);
+    }
+    for (const SwapStore::Extent& extent : extents) flip_bit(extent.path, extent.offset);
+    const SwapRepair repair = SwapStore::repair(options(3, parity).directories, *engine_);
+    EXPECT_EQ(repair.lost_blocks, (std::vector<std::string>{"block1", "block3", "block4"}));
+    ASSERT_EQ(repair.problems.size(), 1u);
+    EXPECT_THAT(repair.problems[0], AllOf(HasSubstr("3 of 5 blocks"), HasSubstr("--overwrite-swap")));
+    EXPECT_EQ(repair.problems[0].find("no parity") != std::string::npos, parity == 0);
+    for (const std::string& name : folder_.names()) fs::remove_all(folder_.path(name));
+  }
+}
+
 TEST_F(SwapPathsTest, repair_refuses_a_live_store_and_leaves_a_foreign_one_alone) {
   {
     const auto store = create(options(3, 1));

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "headrace/swap_journal.h"
 #include "swap/description.h"
 #include "swap/journal.h"
 #include "tests/unit/swap/paths_fixture.h"
@@ -51,6 +52,35 @@ TEST_F(SwapPathsTest, of_two_commits_of_one_number_that_of_fewer_journals_is_sta
   const auto store = open(options(3, 1));
   EXPECT_EQ(store->lost_directories(), std::vector<std::string>{path(0)});
   EXPECT_EQ(store->commits().back().metadata, "metadata of step 1");
+}
+
+// Old contents end with a whole record, or with one that a kill has torn; damage does not end there.
+TEST_F(SwapPathsTest, a_journal_whose_records_do_not_check_is_damaged_and_one_that_ends_early_is_old) {
+  const std::string journal = path(1) + "/journal.bin", whole = folder_.path("whole"),
+                    old = folder_.path("old");
+  {
+    const auto store = create(options(3, 1));
+    for (std::uint64_t step = 1; step <= 6; ++step) {
+      commit_and_release(*store, step);
+      if (step == 2) fs::copy_file(journal, old);
+    }
+  }
+  fs::copy_file(journal, whole);
+  const auto found = [&] { return SwapStore::describe(options(3, 1).directories).paths[1]; };
+  const auto put = [&](const std::string& file) {
+    fs::copy_file(file, journal, fs::copy_options::overwrite_existing);
+  };
+  const auto records = read_swap_journal(path(1)).records;
+  for (std::size_t r = 1; r < records.size(); ++r) flip_bit(journal, records[r].offset + 36);
+  EXPECT_EQ(found().state, SwapPath::State::damaged);
+  EXPECT_THAT(found().problem, AllOf(HasSubstr("is damaged at offset"), HasSubstr("no record checks")));
+  put(old);
+  EXPECT_EQ(found().state, SwapPath::State::stale);
+  EXPECT_THAT(found().problem, HasSubstr("4 commits before"));
+  fs::resize_file(journal, fs::file_size(journal) + records[0].bytes);
+  EXPECT_EQ(found().state, SwapPath::State::stale) << "one record may be torn";
+  put(whole);
+  EXPECT_EQ(found().state, SwapPath::State::good);
 }
 
 // [Note: one commit in several journals]: each half could go on without the other.

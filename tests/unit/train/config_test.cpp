@@ -396,6 +396,8 @@ TEST(Config, rates_of_swap_paths_may_stand_in_one_text_and_errors_show_it_whole)
   EXPECT_THAT(refusal("", {{"swap_path_rates", "3GB/s;1GB/s"}}), HasSubstr("\"3GB/s;1GB/s\""));
   EXPECT_THAT(refusal("", {{"swap_path_rates", "3GB/s,,1GB/s"}}), HasSubstr("\"3GB/s,,1GB/s\""));
   EXPECT_THAT(refusal("", {{"swap_path_rates", "3GB/s,0"}}), HasSubstr("above 0"));
+  flags.emplace_back("swap_path", "/a");
+  EXPECT_THAT(refusal("", flags), HasSubstr("--swap-path-rates has 2 rates for 1 swap path."));
 }
 
 TEST(Config, a_refusal_names_the_key_of_the_file_or_the_flag_whichever_gave_the_value) {
@@ -406,6 +408,15 @@ TEST(Config, a_refusal_names_the_key_of_the_file_or_the_flag_whichever_gave_the_
   EXPECT_THAT(with(R"("swap_path": "/a")"), HasSubstr("\"headrace.swap_path\" /a would not be used"));
   EXPECT_THAT(with(R"("resume": "swap")"), HasSubstr("\"headrace.resume\" swap needs"));
   EXPECT_THAT(refusal("", {{"sequence_length", "100000"}}), HasSubstr("--sequence-length 100000"));
+}
+
+TEST(Config, a_block_size_that_is_rounded_is_noted_with_what_is_used) {
+  const auto notes = [](const std::string& size) {
+    return resolve("", {{"offload_optimizer", "nvme"}, {"swap_path", "/a"}, {"swap_block", size}}).notes;
+  };
+  EXPECT_THAT(notes("786432"), IsEmpty());
+  EXPECT_THAT(notes("786433"),
+              ElementsAre(AllOf(HasSubstr("--swap-block"), HasSubstr("786432 bytes instead of 786433"))));
 }
 
 TEST(Config, a_warm_up_longer_than_the_run_is_noted) {
