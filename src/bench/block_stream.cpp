@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::uint64_t blocks_per_full_check = 16;  // checked byte by byte: one of so many
 constexpr std::size_t kept_writes = 2;               // read back after a run
-constexpr Bytes small_block = Bytes{128} << 10;      // up to it, several are worth one system call
-constexpr std::size_t several = 4;
 
 std::int64_t now_nanoseconds() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -67,7 +65,7 @@ class BlockStream::Run {
   }
 
   void submit_first() {
-    const auto batch = batch_of(ready_.size());
+    const IoBatch batch(stream_.io_);
     while (in_flight_.size() < work_.depth && !ready_.empty()) submit();
   }
 
@@ -99,7 +97,6 @@ class BlockStream::Run {
 
   // Another block for each that has ended, as long as more are wanted; returns whether they still are.
   bool replace(Blocks ended, bool more, const GoOn& go_on) {
-    const auto batch = batch_of(ended.size());
     for (Block& block : ended) {
       account_for(block);
       more = more && go_on(sample_.bytes());
@@ -119,12 +116,6 @@ class BlockStream::Run {
     block.buffer.lease = block.ticket.take();
     (reads ? sample_.read_bytes : sample_.written_bytes) += work_.block_bytes;
     ++sample_.blocks;
-  }
-
-  std::optional<IoBatch> batch_of(std::size_t blocks) const {
-    return blocks >= several && work_.block_bytes <= small_block
-               ? std::optional<IoBatch>(std::in_place, stream_.io_)
-               : std::optional<IoBatch>();
   }
 
   void check_and_free(Block block) {

@@ -235,6 +235,8 @@ void NvmeTable::add_notes(NvmeReport& report) const {
     notes.push_back(one_round_note(options_.seconds));
   const auto left_out = std::count_if(cases_.begin(), cases_.end(),
                                       [](const Case& one) { return one.rates.empty() && !one.given_up; });
+  if (left_out > 0 && report.stopped)
+    notes.push_back(fmt::format("stopped before {} of {} cases had a result", left_out, cases_.size()));
   if (left_out > 0 && !report.stopped)
     notes.push_back(
         fmt::format("left out: {} of {} cases, for which {:g} s were too short: give more --seconds, or "

@@ -32,7 +32,8 @@ Json machine_of(const NvmeReport& report) {
           {"memory_copy_gb_per_second", report.memory_rate},
           {"paths", paths},
           {"written_bytes", report.written_bytes},
-          {"seconds", report.seconds}};
+          {"seconds", report.seconds},
+          {"stopped", report.stopped}};
 }
 
 // One round says nothing of how rounds differ.
