@@ -11,7 +11,7 @@ import re
 HEADER_OWNERS = {
     "base": "block_device bytes cgroup cpu_pool dtype elapsed errors first_failure folders locality log machine_files mounts owned shell_words topology units",
     "memory": "lease memory",
-    "aio": "io_batch io_engine io_probe io_shape io_wait_any",
+    "aio": "io_batch io_engine io_file io_probe io_shape io_wait_any",
     "cpu_adam": "adam",
     "swap": "swap_journal swap_paths swap_store",
     "comm": "mpi_module",
