@@ -1,6 +1,6 @@
-#include <chrono>
 #include <thread>
 
+#include "aio/job.h"
 #include "headrace/errors.h"
 #include "headrace/io_wait_any.h"
 
@@ -31,13 +31,12 @@ bool IoTicket::done() {
 
 // For tickets that nothing can wake a thread for together.
 std::vector<std::size_t> IoTicket::State::wait_for_any(std::span<State* const> among) {
-  constexpr std::chrono::microseconds pause{50};
   while (true) {
     std::vector<std::size_t> ended;
     for (std::size_t place = 0; place < among.size(); ++place)
       if (among[place]->done()) ended.push_back(place);
     if (!ended.empty() || among.empty()) return ended;
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_for(aio::until_looking_again);
   }
 }
 

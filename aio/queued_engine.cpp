@@ -64,9 +64,7 @@ class QueuedEngine::Ticket final : public IoTicket::State {
   IoResult wait() override {
     if (!job_->finished()) {
       if (engine_.in_forked_child()) return {.code = ECANCELED};
-      const auto start = std::chrono::steady_clock::now();
-      path_.wait(*job_);
-      engine_.wait_nanoseconds_ += (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+      count_wait([this] { path_.wait(*job_); });
     }
     return job_->result();
   }
@@ -87,9 +85,7 @@ class QueuedEngine::Ticket final : public IoTicket::State {
       jobs.push_back(static_cast<Ticket*>(state)->job_.get());
     }
     if (engine_.in_forked_child()) return every_place(jobs.size());  // wait() says so
-    const auto start = std::chrono::steady_clock::now();
-    path_.wait_any(jobs);
-    engine_.wait_nanoseconds_ += (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+    count_wait([&] { path_.wait_any(jobs); });
     std::vector<std::size_t> ended;
     for (std::size_t place = 0; place < jobs.size(); ++place)
       if (jobs[place]->finished()) ended.push_back(place);
@@ -97,6 +93,13 @@ class QueuedEngine::Ticket final : public IoTicket::State {
   }
 
  private:
+  template <class Wait>
+  void count_wait(Wait wait) {
+    const auto start = std::chrono::steady_clock::now();
+    wait();
+    engine_.wait_nanoseconds_ += (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+  }
+
   std::shared_ptr<Job> job_;
   HostLease buffer_;
   IoPath& path_;

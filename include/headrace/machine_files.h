@@ -19,6 +19,8 @@ class MachineFiles {
   std::optional<std::uint64_t> number(const std::string& path) const;
   // The value behind "KEY" and a colon, as in /proc/meminfo; the first such line counts.
   std::optional<std::string> value_of(const std::string& path, const std::string& key) const;
+  // The number at its start.
+  std::optional<std::uint64_t> count_of(const std::string& path, const std::string& key) const;
   // Names in a folder, sorted; none where it cannot be read.
   std::vector<std::string> names_in(const std::string& folder) const;
   // Where a path leads when its links are followed, as a path of the machine; empty when it leads nowhere.

@@ -17,6 +17,13 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(spaces) - first + 1);
 }
 
+std::optional<std::uint64_t> number_at_start(const std::optional<std::string>& text) {
+  std::uint64_t value = 0;
+  if (!text || std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc{})
+    return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 bool MachineFiles::exists(const std::string& path) const {
@@ -32,11 +39,7 @@ std::optional<std::string> MachineFiles::line(const std::string& path) const {
 }
 
 std::optional<std::uint64_t> MachineFiles::number(const std::string& path) const {
-  const auto text = line(path);
-  std::uint64_t value = 0;
-  if (!text || std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc{})
-    return std::nullopt;
-  return value;
+  return number_at_start(line(path));
 }
 
 std::optional<std::string> MachineFiles::value_of(const std::string& path, const std::string& key) const {
@@ -47,6 +50,10 @@ std::optional<std::string> MachineFiles::value_of(const std::string& path, const
       return trimmed(text.substr(colon + 1));
   }
   return std::nullopt;
+}
+
+std::optional<std::uint64_t> MachineFiles::count_of(const std::string& path, const std::string& key) const {
+  return number_at_start(value_of(path, key));
 }
 
 std::vector<std::string> MachineFiles::names_in(const std::string& folder) const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 
 #include "headrace/errors.h"
 #include "headrace/io_batch.h"

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <list>
+#include <optional>
 #include <vector>
 
 #include "headrace/memory.h"

@@ -1,7 +1,6 @@
 #include "src/bench/nvme_rig.h"
 
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include <algorithm>
 #include <cstring>
@@ -39,14 +38,6 @@ Bytes buffer_bytes_of(const NvmeBenchOptions& options) {
 }
 std::uint32_t largest_depth_of(const NvmeBenchOptions& options) {
   return std::max(*std::max_element(options.depths.begin(), options.depths.end()), preparation_depth);
-}
-
-bool is_memory_file_system(int fd) {
-  constexpr std::uint32_t tmpfs = 0x01021994, ramfs = 0x858458f6;
-  struct statfs status {};
-  if (::fstatfs(fd, &status) != 0) return false;
-  const auto type = static_cast<std::uint32_t>(status.f_type);
-  return type == tmpfs || type == ramfs;
 }
 
 Bytes free_bytes_of(const std::string& folder) {
@@ -169,7 +160,7 @@ NvmeRig::PathState NvmeRig::open_path(const std::string& folder) {
                 .direct = file.direct()};
   path.device = device_of(file.fd());
   path.shape = io_shape(io_.name(), options_.engine, file.id().device);
-  path.memory_file_system = is_memory_file_system(file.fd());
+  path.memory_file_system = lies_in_memory(folder);
   return path;
 }
 

@@ -11,14 +11,13 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <fstream>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "headrace/block_device.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/elapsed.h"
+#include "headrace/machine_files.h"
 #include "headrace/mounts.h"
 
 namespace headrace {
@@ -82,14 +81,7 @@ std::optional<double> pcie_rate(const std::string& speed, const std::string& wid
 }
 
 std::optional<Bytes> bytes_read_from_storage() {
-  std::ifstream file("/proc/self/io");
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string key;
-    Bytes value = 0;
-    if (words >> key >> value && key == "read_bytes:") return value;
-  }
-  return std::nullopt;
+  return MachineFiles().count_of("/proc/self/io", "read_bytes");
 }
 
 double process_cpu_seconds() {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <charconv>
 #include <cstdlib>
 
 namespace headrace::doctor {
@@ -15,11 +14,8 @@ constexpr const char* topic = "memory";
 constexpr Bytes staging_bytes = 1_GiB;  // what a rank with states on NVMe likes to have locked by a ring
 
 std::optional<Bytes> kibibytes(const MachineFiles& files, const char* key) {
-  const auto text = files.value_of("/proc/meminfo", key);
-  Bytes value = 0;
-  if (!text || std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc{})
-    return std::nullopt;
-  return value << 10;
+  const auto value = files.count_of("/proc/meminfo", key);
+  return value ? std::optional(*value << 10) : std::nullopt;
 }
 
 std::string limit_text(Bytes bytes) {
@@ -133,9 +129,7 @@ MemoryFacts read_memory(const MachineFiles& files, const MemoryLock& lock, std::
   facts.lock = lock;
   facts.transparent_huge_pages =
       chosen(files.line("/sys/kernel/mm/transparent_hugepage/enabled").value_or(""));
-  const auto count = [&](const char* key) {
-    return std::strtoull(files.value_of("/proc/meminfo", key).value_or("0").c_str(), nullptr, 10);
-  };
+  const auto count = [&](const char* key) { return files.count_of("/proc/meminfo", key).value_or(0); };
   facts.huge_pages = count("HugePages_Total");
   facts.huge_pages_free = count("HugePages_Free");
   facts.huge_page_bytes = kibibytes(files, "Hugepagesize").value_or(0);

@@ -28,19 +28,14 @@ CountLimit limit_of(__rlimit_resource resource) {
   return {.soft = count(limit.rlim_cur), .hard = count(limit.rlim_max)};
 }
 
-std::uint64_t first_number(const std::optional<std::string>& text) {
-  return std::strtoull(text.value_or("").c_str(), nullptr, 10);
-}
-
 // Of the processes that can be seen here.
 std::optional<std::uint64_t> threads_of(uid_t user, const MachineFiles& files) {
   std::optional<std::uint64_t> threads;
   for (const std::string& name : files.names_in("/proc")) {
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     const std::string status = "/proc/" + name + "/status";
-    const auto owner = files.value_of(status, "Uid");
-    if (owner && first_number(owner) == user)
-      threads = threads.value_or(0) + first_number(files.value_of(status, "Threads"));
+    if (files.count_of(status, "Uid") == std::uint64_t{user})
+      threads = threads.value_or(0) + files.count_of(status, "Threads").value_or(0);
   }
   return threads;
 }

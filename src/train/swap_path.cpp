@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -5,7 +5,6 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <map>
 
@@ -60,10 +59,7 @@ dev_t file_system_of(const std::string& path) {
 
 // By the kernel's count; 0 where it has none.
 Bytes written_by_this_process() {
-  const auto text = MachineFiles().value_of("/proc/self/io", "write_bytes");
-  Bytes bytes = 0;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), bytes);
-  return bytes;
+  return MachineFiles().count_of("/proc/self/io", "write_bytes").value_or(0);
 }
 
 class Tuning {

@@ -1,29 +1,16 @@
 // A folder with the files of /proc and /sys that the kernel would show on a machine that a test makes up.
 #pragma once
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 #include <string>
+
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 
 class FakeMachine {
  public:
-  FakeMachine() {
-    std::string name = std::filesystem::temp_directory_path() / "headrace-machine-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
-    root_ = name;
-  }
-  FakeMachine(const FakeMachine&) = delete;
-  FakeMachine& operator=(const FakeMachine&) = delete;
-  ~FakeMachine() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-
   FakeMachine& with(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
@@ -44,7 +31,8 @@ class FakeMachine {
   const std::string& root() const { return root_; }
 
  private:
-  std::string root_;
+  const testing::TemporaryFolder folder_;
+  const std::string root_ = folder_.path();
 };
 
 }  // namespace headrace

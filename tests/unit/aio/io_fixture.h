@@ -16,26 +16,16 @@
 
 #include "headrace/errors.h"
 #include "headrace/io_engine.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace::testing {
 
 class IoFolder {
  public:
-  IoFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "headrace-aio-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw Error("cannot make a temporary folder");
-    path_ = name;
-  }
-  ~IoFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  IoFolder(const IoFolder&) = delete;
-  IoFolder& operator=(const IoFolder&) = delete;
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::string file(const std::string& name) const { return folder_.path(name); }
 
  private:
-  std::filesystem::path path_;
+  const TemporaryFolder folder_;
 };
 
 // 4 KiB-aligned memory.
