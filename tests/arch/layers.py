@@ -162,11 +162,33 @@ def cuda_name_errors(root):
                     yield f"{relative}:{number}: '{name.group(0).strip()}' is a name of CUDA or NCCL outside gpu/ and the emulation"
 
 
+def fmt_errors_of_kernels(root):
+    """nvcc cannot compile fmt: no header that a .cu file reaches may include it. The suite has no nvcc to say so."""
+    for kernel in sorted(root.rglob("*.cu")):
+        if kernel.relative_to(root).parts[0] not in ("gpu", "tests"):
+            continue
+        seen, waiting = {}, [(kernel, "")]
+        while waiting:
+            path, way = waiting.pop()
+            if path in seen:
+                continue
+            seen[path] = way
+            for line in path.read_text().splitlines():
+                if not (include := INCLUDE.match(line)):
+                    continue
+                target = include.group(2)
+                if target.startswith("fmt/"):
+                    yield f"{kernel.relative_to(root)}: reaches <{target}> through {way or 'itself'}, and nvcc cannot compile it"
+                for folder in ("", "include"):
+                    if (found := root / folder / target).is_file():
+                        waiting.append((found, f"{way} -> {target}".removeprefix(" -> ")))
+
+
 def errors(root):
     """Every violation below `root`, as "file:line: why"."""
     root = pathlib.Path(root)
     modules = Modules(root)
-    found = list(cuda_name_errors(root))
+    found = [*cuda_name_errors(root), *fmt_errors_of_kernels(root)]
     for path, module in source_files(root, modules):
         lines = (root / path).read_text().splitlines()
         if path.startswith("include/") and len(lines) > PUBLIC_HEADER_MAX_LINES:

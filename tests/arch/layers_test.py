@@ -135,6 +135,20 @@ class PlantedViolationTest(unittest.TestCase):
     def test_cuda_name_in_gpu_is_allowed(self):
         self.assert_allowed("gpu/a.cpp", "  cudaMalloc(&p, 1);")
 
+    def test_kernel_that_reaches_fmt_is_refused(self):
+        self.assert_refused("gpu/a.cu", "#include <fmt/format.h>", "nvcc")
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "CMakeLists.txt").write_text(CMAKE)
+            (root / "include/headrace").mkdir(parents=True)
+            (root / "gpu").mkdir()
+            (root / "gpu/a.cu").write_text('#include "headrace/bytes.h"\n')
+            (root / "include/headrace/bytes.h").write_text('#include "headrace/errors.h"\n')
+            (root / "include/headrace/errors.h").write_text("#include <fmt/format.h>\n")
+            errors = layers.errors(root)
+        self.assertEqual(1, len(errors), errors)
+        self.assertIn("headrace/bytes.h -> headrace/errors.h", errors[0])
+
     def test_concrete_backend_outside_the_registry_is_refused(self):
         self.assert_refused("src/train/loop.cpp", "auto d = make_cuda_device(1);", "make_cuda_device")
         self.assert_refused("src/zero/a.cpp", "auto c = make_mpi_communicator(d, o);", "make_mpi_communicator")

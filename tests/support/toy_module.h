@@ -7,30 +7,9 @@
 #include <vector>
 
 #include "headrace/engine.h"
-#include "headrace/state_hash.h"
+#include "tests/support/toy_compute.h"
 
 namespace headrace::testing {
-
-// One parameter's part of the backward: gradient[i] = gain * (parameters[i] - target of element first + i),
-// for i < numel, rounded to `dtype`; element `poisoned` becomes infinite.
-struct ToyGradient {
-  const std::byte* parameters = nullptr;
-  std::byte* gradient = nullptr;
-  DType dtype = DType::bf16;
-  std::uint64_t first = 0, numel = 0;  // within the unit's flat vector
-  std::uint64_t sample = 0, step = 0, unit = 0;
-  float gain = 1.0f;
-  std::uint64_t poisoned = ~std::uint64_t{0};  // within the parameter
-};
-
-// Where the arithmetic of a toy module runs; enqueues on the compute lane.
-class ToyCompute {
- public:
-  virtual ~ToyCompute() = default;
-  virtual void read(Device& device, const std::byte* parameters, std::uint64_t numel, DType dtype) = 0;
-  virtual void gradient(Device& device, const ToyGradient& arguments) = 0;
-};
-ToyCompute& host_toy_compute();  // for devices that the host addresses
 
 struct ToyModule {
   std::vector<UnitSpec> specs;
@@ -51,13 +30,6 @@ struct ToyModule {
   void backward(Engine& engine, Device& device, std::size_t unit_index, std::uint64_t sample,
                 std::uint64_t step);
 };
-
-// The target of one element.
-constexpr float toy_target(std::uint64_t sample, std::uint64_t step, std::uint64_t unit,
-                           std::uint64_t element) {
-  const std::uint64_t bits = splitmix64(splitmix64(sample * 1000003 + step * 7919 + unit * 104729) + element);
-  return static_cast<float>(bits >> 40) * 0x1.0p-24f - 0.5f;
-}
 
 // Odd sizes, a 0-element parameter, units smaller than the world, sizes past one norm chunk and one block.
 std::vector<UnitSpec> awkward_units();

@@ -1,7 +1,7 @@
-// The arithmetic of tests/support/toy_module.h on a CUDA device: the same bits as on the host.
+// The arithmetic of tests/support/toy_compute.h on a CUDA device: the same bits as on the host.
 #pragma once
 
-#include "tests/support/toy_module.h"
+#include "tests/support/toy_compute.h"
 
 namespace headrace::testing {
 
