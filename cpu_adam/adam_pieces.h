@@ -3,11 +3,11 @@
 
 #include <functional>
 
-#include "headrace/adam.h"
+#include "headrace/optimizer_update.h"
 
 namespace headrace {
 
-// Calls body with each piece of the block, on the threads of the CPU pool, and waits.
-void for_each_piece(const AdamBlock& block, const std::function<void(const AdamBlock& piece)>& body);
+// Calls body with each piece of the span, on the threads of the CPU pool, and waits.
+void for_each_piece(const UpdateSpan& span, const std::function<void(const UpdateSpan& piece)>& body);
 
 }  // namespace headrace

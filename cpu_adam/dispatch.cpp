@@ -1,10 +1,9 @@
-// Chooses the instruction set at run time and offers its kernels under the names of adam.h.
+// Chooses the instruction set at run time and offers its kernels under the names of optimizer_update.h.
 #include <array>
 #include <cstdlib>
 #include <string>
 
 #include "cpu_adam/kernel_table.h"
-#include "headrace/adam.h"
 #include "headrace/errors.h"
 
 namespace headrace {
@@ -84,8 +83,21 @@ const KernelTable& kernels_of(Isa isa) {
   return *table_of(isa);
 }
 
-void adam_update(const AdamBlock& block, const AdamArguments& arguments, Isa isa) {
-  kernels_of(isa).adam(block, constants_of(arguments));
+AdamBlock adam_block(const UpdateSpan& span) {
+  HEADRACE_CHECK(span.format == StateFormat{}, "this format has no kernel");
+  const auto floats = [](std::byte* values) { return reinterpret_cast<float*>(values); };
+  return {.master = floats(span.state.master),
+          .exp_avg = floats(span.state.moments[0].values),
+          .exp_avg_sq = floats(span.state.moments[1].values),
+          .gradient = span.gradient,
+          .gradient_dtype = span.gradient_dtype,
+          .low_precision = span.low_precision,
+          .low_precision_dtype = span.low_precision_dtype,
+          .numel = span.numel};
+}
+
+void optimizer_update(const UpdateSpan& span, const OptimizerArguments& arguments, Isa isa) {
+  kernels_of(isa).adam(adam_block(span), constants_of(arguments));
 }
 
 void sum_slices(std::span<const void* const> slices, DType dtype, std::uint64_t numel, float* sum,

@@ -52,7 +52,7 @@ struct AdamFactors {
   typename V::Floats epsilon;
   typename V::Floats coupled_decay, decay, step_size;
 
-  [[gnu::always_inline]] explicit AdamFactors(const AdamConstants& c)
+  [[gnu::always_inline]] explicit AdamFactors(const UpdateConstants& c)
       : gradient_scale(V::set(c.gradient_scale)),
         beta1(V::set(c.beta1)),
         one_minus_beta1(V::set(c.one_minus_beta1)),
@@ -67,7 +67,7 @@ struct AdamFactors {
 
 // Low is void when there is no low-precision output.
 template <class V, class Gradient, class Low, bool coupled>
-void adam_typed(const AdamBlock& block, const AdamConstants& constants) {
+void adam_typed(const AdamBlock& block, const UpdateConstants& constants) {
   float* const master = block.master;
   float* const exp_avg = block.exp_avg;
   float* const exp_avg_sq = block.exp_avg_sq;
@@ -113,7 +113,7 @@ template <class Body>
 }
 
 template <class V>
-void adam(const AdamBlock& block, const AdamConstants& constants) {
+void adam(const AdamBlock& block, const UpdateConstants& constants) {
   with_types(
       block, [&]<class Gradient, class Low>() __attribute__((always_inline)) {
         if (constants.coupled_decay != 0.0f) {

@@ -3,13 +3,24 @@
 
 #include <cstdint>
 
-#include "headrace/adam.h"
-#include "headrace/dtype.h"
+#include "headrace/optimizer_update.h"
 
 namespace headrace {
 
+// An update of fp32 states by Adam.
+struct AdamBlock {
+  float* master = nullptr;
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+  const void* gradient = nullptr;
+  DType gradient_dtype = DType::f32;
+  void* low_precision = nullptr;
+  DType low_precision_dtype = DType::bf16;
+  std::uint64_t numel = 0;
+};
+
 struct KernelTable {
-  void (*adam)(const AdamBlock& block, const AdamConstants& constants);
+  void (*adam)(const AdamBlock& block, const UpdateConstants& constants);
   // The loads and stores of `adam` with one addition each: what memory allows, for benchmarks. Its values
   // mean nothing.
   void (*adam_ceiling)(const AdamBlock& block);
@@ -18,6 +29,9 @@ struct KernelTable {
   void (*round_and_norm)(const float* sum, void* rounded, DType dtype, std::uint64_t numel, double* partials);
   void (*round_to)(const float* high, void* low, DType dtype, std::uint64_t numel);
 };
+
+// The fp32 Adam block of a span.
+AdamBlock adam_block(const UpdateSpan& span);
 
 // Null where the target architecture has no such instructions.
 extern const KernelTable* const scalar_kernels;

@@ -1,9 +1,4 @@
-#include <cstddef>
-#include <type_traits>
-
 #include "cpu_adam/adam_pieces.h"
-#include "cpu_adam/kernel_table.h"
-#include "headrace/adam.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/kernels.h"
 
@@ -14,34 +9,19 @@ namespace {
 // evenly.
 constexpr std::uint64_t update_grain_numel = 8 * norm_chunk_numel;
 
-template <class Pointer>
-Pointer advanced(Pointer start, std::uint64_t numel, DType dtype) {
-  using Byte = std::conditional_t<std::is_same_v<Pointer, const void*>, const std::byte, std::byte>;
-  return start == nullptr ? nullptr : static_cast<Byte*>(start) + numel * size_of(dtype);
-}
-
-AdamBlock part_of(const AdamBlock& block, std::uint64_t begin, std::uint64_t end) {
-  AdamBlock part = block;
-  part.master += begin;
-  part.exp_avg += begin;
-  part.exp_avg_sq += begin;
-  part.gradient = advanced(block.gradient, begin, block.gradient_dtype);
-  part.low_precision = advanced(block.low_precision, begin, block.low_precision_dtype);
-  part.numel = end - begin;
-  return part;
-}
-
 }  // namespace
 
-void for_each_piece(const AdamBlock& block, const std::function<void(const AdamBlock& piece)>& body) {
-  parallel_ranges(block.numel, update_grain_numel,
-                  [&](std::uint64_t begin, std::uint64_t end) { body(part_of(block, begin, end)); });
+void for_each_piece(const UpdateSpan& span, const std::function<void(const UpdateSpan& piece)>& body) {
+  parallel_ranges(span.numel, update_grain_numel,
+                  [&](std::uint64_t begin, std::uint64_t end) { body(part_of(span, begin, end - begin)); });
 }
 
-void adam_update_parallel(const AdamBlock& block, const AdamArguments& arguments) {
-  const KernelTable& kernels = kernels_of(best_isa());
-  const AdamConstants constants = constants_of(arguments);
-  for_each_piece(block, [&](const AdamBlock& piece) { kernels.adam(piece, constants); });
+void optimizer_update_parallel(const UpdateSpan& span, const OptimizerArguments& arguments) {
+  for_each_piece(span, [&](const UpdateSpan& piece) { optimizer_update(piece, arguments); });
+}
+
+void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups) {
+  for (const GroupSpan& span : spans) optimizer_update_parallel(span.span, groups[span.group]);
 }
 
 }  // namespace headrace

@@ -24,8 +24,8 @@ class CudaKernels final : public DeviceKernels {
     headrace::round_and_norm(device_.queue(lane), sum, rounded, dtype, numel, partials);
   }
 
-  void adam(Lane lane, const AdamBlock& block, const AdamArguments& arguments) override {
-    headrace::adam(device_.queue(lane), block, constants_of(arguments));
+  void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) override {
+    headrace::update(device_.queue(lane), span, constants_of(arguments));
   }
 
   void round_to(Lane lane, const float* high, void* low, DType dtype, std::uint64_t numel) override {

@@ -91,12 +91,12 @@ __global__ void __launch_bounds__(256)
 
 struct NoLow {};
 
-// The lines of adam_update (headrace/adam.h), in its order.
+// The lines of headrace/optimizer.h, in its order.
 template <class Gradient, class Low, bool coupled>
 struct Adam {
   static constexpr bool writes_low = !std::is_same_v<Low, NoLow>;
   static constexpr int vector_numel = vector_numel_of<float>;
-  AdamConstants constants;
+  UpdateConstants constants;
   float* master;
   float* exp_avg;
   float* exp_avg_sq;
@@ -105,7 +105,7 @@ struct Adam {
 
   template <int n>
   __device__ void run(std::int64_t i) const {
-    const AdamConstants& c = constants;
+    const UpdateConstants& c = constants;
     Floats<n> p = load<n>(master + i), m = load<n>(exp_avg + i), v = load<n>(exp_avg_sq + i);
     const Floats<n> gradients = load<n>(gradient + i);
     for (int k = 0; k < n; ++k) {
@@ -128,16 +128,20 @@ struct Adam {
   }
 };
 
+float* floats(std::byte* values) {
+  return reinterpret_cast<float*>(values);
+}
+
 template <class Gradient, class Low>
-void adam_of(KernelQueue& queue, const AdamBlock& block, const AdamConstants& constants) {
+void adam_of(KernelQueue& queue, const UpdateSpan& span, const UpdateConstants& constants) {
   const auto run = [&]<bool coupled>(std::bool_constant<coupled>) {
     const Adam<Gradient, Low, coupled> pass{.constants = constants,
-                                            .master = block.master,
-                                            .exp_avg = block.exp_avg,
-                                            .exp_avg_sq = block.exp_avg_sq,
-                                            .gradient = static_cast<const Gradient*>(block.gradient),
-                                            .low = static_cast<Low*>(block.low_precision)};
-    for_each_element(queue, "adam", pass, static_cast<std::int64_t>(block.numel));
+                                            .master = floats(span.state.master),
+                                            .exp_avg = floats(span.state.moments[0].values),
+                                            .exp_avg_sq = floats(span.state.moments[1].values),
+                                            .gradient = static_cast<const Gradient*>(span.gradient),
+                                            .low = static_cast<Low*>(span.low_precision)};
+    for_each_element(queue, "adam", pass, static_cast<std::int64_t>(span.numel));
   };
   if (constants.coupled_decay != 0.0f)
     run(std::true_type{});
@@ -172,12 +176,12 @@ void round_and_norm(KernelQueue& queue, const float* sum, void* rounded, DType d
   });
 }
 
-void adam(KernelQueue& queue, const AdamBlock& block, const AdamConstants& constants) {
-  with_element(block.gradient_dtype, [&](auto gradient) {
+void update(KernelQueue& queue, const UpdateSpan& span, const UpdateConstants& constants) {
+  with_element(span.gradient_dtype, [&](auto gradient) {
     using Gradient = decltype(gradient);
-    if (block.low_precision == nullptr) return adam_of<Gradient, NoLow>(queue, block, constants);
-    with_element(block.low_precision_dtype,
-                 [&](auto low) { adam_of<Gradient, decltype(low)>(queue, block, constants); });
+    if (span.low_precision == nullptr) return adam_of<Gradient, NoLow>(queue, span, constants);
+    with_element(span.low_precision_dtype,
+                 [&](auto low) { adam_of<Gradient, decltype(low)>(queue, span, constants); });
   });
 }
 

@@ -17,12 +17,12 @@
 #include <string>
 #include <vector>
 
-#include "headrace/adam.h"
 #include "headrace/communicator.h"
 #include "headrace/device.h"
 #include "headrace/io_engine.h"
 #include "headrace/kernels.h"
 #include "headrace/memory.h"
+#include "headrace/optimizer_update.h"
 #include "headrace/step_result.h"
 #include "headrace/swap_store.h"
 #include "headrace/units.h"
@@ -44,11 +44,11 @@ struct EngineOptions {
   Tier parameter_tier = Tier::device;
   Tier gradient_tier = Tier::device;
 
-  DType dtype = DType::bf16;  // of parameters, of gradients on the wire and after the boundary rounding
-  int accumulation = 1;       // micro-batches a step
-  double clip = 1.0;          // global norm; 0: no clipping
-  AdamArguments adam;         // betas, epsilon, weight_decay (of decayed groups), decoupled
-  std::uint64_t seed = 0;     // of initial values
+  DType dtype = DType::bf16;     // of parameters, of gradients on the wire and after the boundary rounding
+  int accumulation = 1;          // micro-batches a step
+  double clip = 1.0;             // global norm; 0: no clipping
+  OptimizerArguments optimizer;  // weight_decay: of decayed groups
+  std::uint64_t seed = 0;        // of initial values
 
   Bytes host_memory_bytes = 0;       // hard limit of the host tier
   Bytes bucket_bytes = 4 << 20;      // communication bucket, constant

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "headrace/adam.h"
 #include "headrace/device.h"
 #include "headrace/dtype.h"
+#include "headrace/optimizer_update.h"
 
 namespace headrace {
 
@@ -31,8 +31,8 @@ class DeviceKernels {
   virtual void round_and_norm(Lane lane, const float* sum, void* rounded, DType dtype, std::uint64_t numel,
                               double* partials) = 0;
 
-  // One optimizer block (adam.h).
-  virtual void adam(Lane lane, const AdamBlock& block, const AdamArguments& arguments) = 0;
+  // One optimizer block (optimizer_update.h).
+  virtual void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) = 0;
 
   // low[i] = high[i] rounded to `dtype`.
   virtual void round_to(Lane lane, const float* high, void* low, DType dtype, std::uint64_t numel) = 0;

@@ -15,10 +15,10 @@
 
 #include "cpu_adam/adam_pieces.h"
 #include "cpu_adam/kernel_table.h"
-#include "headrace/adam.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "tests/support/adam_arrays.h"
 
 namespace headrace {
 namespace {
@@ -90,7 +90,7 @@ struct State {
     });
   }
 
-  AdamBlock block(const Case& c) const {
+  test::AdamArrays block(const Case& c) const {
     return {.master = master.as<float>(),
             .exp_avg = exp_avg.as<float>(),
             .exp_avg_sq = exp_avg_sq.as<float>(),
@@ -120,12 +120,12 @@ double seconds_of(const Work& work) {
 // The timed code gives the bits of the scalar kernel.
 void verify(const State& state, const Case& c) {
   state.fill(c.gradient_dtype);
-  AdamBlock head = state.block(c);
+  test::AdamArrays head = state.block(c);
   head.numel = std::min<std::uint64_t>(head.numel, 1 << 17);
-  adam_update_parallel(head, {});
+  optimizer_update_parallel(head, {});
   const std::vector<float> master(head.master, head.master + head.numel);
   state.fill(c.gradient_dtype);
-  adam_update(head, {}, Isa::scalar);
+  optimizer_update(head, {}, Isa::scalar);
   HEADRACE_CHECK(std::equal(master.begin(), master.end(), head.master),
                  "{}: bits differ from the scalar kernel", c.name);
 }
@@ -133,11 +133,11 @@ void verify(const State& state, const Case& c) {
 Figures measure(const Case& c, const State& state, int rounds) {
   verify(state, c);
   state.fill(c.gradient_dtype);
-  const AdamBlock block = state.block(c);
+  const test::AdamArrays block = state.block(c);
   const KernelTable& kernels = kernels_of(best_isa());
-  const auto update = [&] { adam_update_parallel(block, {}); };
+  const auto update = [&] { optimizer_update_parallel(block, {}); };
   const auto ceiling = [&] {
-    for_each_piece(block, [&](const AdamBlock& piece) { kernels.adam_ceiling(piece); });
+    for_each_piece(block, [&](const UpdateSpan& piece) { kernels.adam_ceiling(adam_block(piece)); });
   };
 
   update(), ceiling();  // warm

@@ -1,5 +1,5 @@
-// DeviceKernels of the CPU device: the kernels of adam.h over host memory, in lane order, split over the CPU
-// pool.
+// DeviceKernels of the CPU device: the kernels of optimizer_update.h over host memory, in lane order, split
+// over the CPU pool.
 #include <memory>
 #include <vector>
 
@@ -46,8 +46,8 @@ class CpuKernels final : public DeviceKernels {
     });
   }
 
-  void adam(Lane lane, const AdamBlock& block, const AdamArguments& arguments) override {
-    device_.enqueue(lane, "adam", [=] { adam_update_parallel(block, arguments); });
+  void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) override {
+    device_.enqueue(lane, "update", [=] { optimizer_update_parallel(span, arguments); });
   }
 
   void round_to(Lane lane, const float* high, void* low, DType dtype, std::uint64_t numel) override {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "headrace/adam.h"
 #include "headrace/doctor.h"
+#include "headrace/isa.h"
 #include "headrace/locality.h"
 #include "headrace/machine_files.h"
 #include "headrace/topology.h"

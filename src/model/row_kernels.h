@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "headrace/adam.h"
 #include "headrace/dtype.h"
+#include "headrace/isa.h"
 
 namespace headrace {
 

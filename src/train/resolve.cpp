@@ -191,11 +191,11 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.dtype = settings.dtype;
   engine.accumulation = static_cast<int>(batch.accumulation);
   engine.clip = settings.clip;
-  engine.adam.beta1 = settings.beta1;
-  engine.adam.beta2 = settings.beta2;
-  engine.adam.epsilon = settings.epsilon;
-  engine.adam.weight_decay = settings.weight_decay;
-  engine.adam.decoupled = settings.decoupled;
+  engine.optimizer.beta1 = settings.beta1;
+  engine.optimizer.beta2 = settings.beta2;
+  engine.optimizer.epsilon = settings.epsilon;
+  engine.optimizer.weight_decay = settings.weight_decay;
+  engine.optimizer.decoupled = settings.decoupled;
   engine.seed = settings.seed;
   engine.host_memory_bytes = settings.host_memory_bytes;
   engine.bucket_bytes = settings.bucket_bytes;

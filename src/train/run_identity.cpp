@@ -61,7 +61,7 @@ std::string other_length(Json before, Json now) {
 }  // namespace
 
 std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data) {
-  const AdamArguments& adam = options.engine.adam;
+  const OptimizerArguments& adam = options.engine.optimizer;
   return Json{{"samples",
                {{"--seed", options.seed},
                 {"--sequence-length", options.model_options.sequence},

@@ -67,8 +67,8 @@ void PatternDevice::enqueue(Lane lane, const char* name, std::function<void()> w
   lanes_.enqueue(lane, name, std::move(work));
 }
 
-void PatternKernels::adam(Lane, const AdamBlock& block, const AdamArguments&) {
-  HEADRACE_CHECK(false, "an update of {} elements on a device without memory", block.numel);
+void PatternKernels::update(Lane, const UpdateSpan& span, const OptimizerArguments&) {
+  HEADRACE_CHECK(false, "an update of {} elements on a device without memory", span.numel);
 }
 
 }  // namespace headrace::tune

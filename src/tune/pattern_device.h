@@ -50,7 +50,7 @@ class PatternKernels final : public DeviceKernels {
  public:
   void sum_slices(Lane, std::span<const void* const>, DType, std::uint64_t, float*, bool) override {}
   void round_and_norm(Lane, const float*, void*, DType, std::uint64_t, double*) override {}
-  void adam(Lane lane, const AdamBlock& block, const AdamArguments& arguments) override;
+  void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) override;
   void round_to(Lane, const float*, void*, DType, std::uint64_t) override {}
 };
 

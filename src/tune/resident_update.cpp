@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "headrace/adam.h"
 #include "headrace/elapsed.h"
 #include "headrace/memory.h"
 #include "headrace/optimizer_blocks.h"
+#include "headrace/optimizer_update.h"
 #include "src/tune/statistics.h"
 
 namespace headrace::tune {
@@ -17,17 +17,15 @@ using Clock = std::chrono::steady_clock;
 constexpr Bytes bf16_bytes = 2, resident_bytes = Bytes{64} << 20;
 
 // A block as the updater sees it: states end to end, the gradient and the rounded parameters beside them.
-AdamBlock block_at(std::byte* memory, std::uint64_t numel) {
-  auto* floats = reinterpret_cast<float*>(memory);
-  std::byte* low = memory + state_bytes_per_element * numel;
-  return {.master = floats,
-          .exp_avg = floats + numel,
-          .exp_avg_sq = floats + 2 * numel,
-          .gradient = low,
-          .gradient_dtype = DType::bf16,
-          .low_precision = low + bf16_bytes * numel,
-          .low_precision_dtype = DType::bf16,
-          .numel = numel};
+UpdateSpan block_at(std::byte* memory, std::uint64_t numel) {
+  UpdateSpan span;
+  std::byte* low = memory + state_bytes(span.format, numel);
+  span.state = state_arrays(span.format, memory, numel);
+  span.gradient = low;
+  span.gradient_dtype = DType::bf16;
+  span.low_precision = low + bf16_bytes * numel;
+  span.numel = numel;
+  return span;
 }
 
 }  // namespace
@@ -37,19 +35,19 @@ double resident_update_seconds(std::uint64_t numel, double budget_seconds, Bytes
   const std::uint64_t count = std::max<std::uint64_t>(1, std::min(resident_bytes, memory_limit) / stride);
   MemoryBudget budget("host", ~Bytes{0});
   const HostBuffer memory(budget, MemoryTag::workspace, count * stride);
-  AdamArguments arguments;
+  OptimizerArguments arguments;
   arguments.weight_decay = 0.1;
   for (std::uint64_t b = 0; b < count; ++b) {
-    const AdamBlock block = block_at(memory.data() + b * stride, numel);
-    std::fill_n(block.master, numel, 0.02f);
+    const UpdateSpan block = block_at(memory.data() + b * stride, numel);
+    std::fill_n(reinterpret_cast<float*>(block.state.master), numel, 0.02f);
     std::fill_n(static_cast<std::uint16_t*>(const_cast<void*>(block.gradient)), numel, std::uint16_t{0x3a83});
-    adam_update_parallel(block, arguments);
+    optimizer_update_parallel(block, arguments);
   }
   std::vector<double> seconds;
   double spent = 0;
   while (seconds.size() < 3 || spent < budget_seconds) {
     const auto start = Clock::now();
-    adam_update_parallel(block_at(memory.data() + seconds.size() % count * stride, numel), arguments);
+    optimizer_update_parallel(block_at(memory.data() + seconds.size() % count * stride, numel), arguments);
     seconds.push_back(seconds_since(start));
     spent += seconds.back();
   }

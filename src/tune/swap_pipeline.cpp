@@ -46,8 +46,8 @@ EngineOptions engine_options(const SwapPipelineOptions& options) {
   engine.stage = 1;
   engine.optimizer_tier = Tier::nvme;
   engine.clip = 0;
-  engine.adam.decoupled = true;
-  engine.adam.weight_decay = 0.1;
+  engine.optimizer.decoupled = true;
+  engine.optimizer.weight_decay = 0.1;
   engine.host_memory_bytes = options.host_memory_bytes;
   engine.swap_block_bytes = options.point.block_bytes;
   engine.swap_buffers = options.point.buffers;
@@ -80,8 +80,8 @@ struct SwapPipeline::Impl {
         communicator(open_communicator(lane_options(), device)),
         io(open_io(options.point)) {
     engine = std::make_unique<Engine>(device, kernels, *communicator, io.get(), engine_options(options));
-    UpdateOverride::set(*engine, [this](const AdamBlock& block, const AdamArguments& arguments) {
-      update(block, arguments);
+    UpdateOverride::set(*engine, [this](const UpdateSpan& span, const OptimizerArguments& arguments) {
+      update(span, arguments);
     });
     add_units(options);
     if (options.reuse)
@@ -99,10 +99,10 @@ struct SwapPipeline::Impl {
     }
   }
 
-  void update(const AdamBlock& block, const AdamArguments& arguments) {
+  void update(const UpdateSpan& span, const OptimizerArguments& arguments) {
     if (kind == UpdateKind::null) return;
     const auto start = Clock::now();
-    adam_update_parallel(block, arguments);
+    optimizer_update_parallel(span, arguments);
     update_seconds += seconds_since(start);
   }
 

@@ -80,7 +80,7 @@ struct EngineContext {
   std::vector<UnitPlan> units;
   WaitClock nvme_waits;  // of the owner: lanes count their own (BlockRing)
   // In the place of the host's Adam, for benchmarks (update_override.h).
-  std::function<void(const AdamBlock&, const AdamArguments&)> host_update;
+  std::function<void(const UpdateSpan&, const OptimizerArguments&)> host_update;
 
   EngineContext(Device& device_in, DeviceKernels& kernels_in, Communicator& communicator_in, IoEngine* io_in,
                 const EngineOptions& options_in);

@@ -57,8 +57,8 @@ struct Engine::Impl {
   void create_scratch();
   double lane_waits_for_nvme(Lane lane) const;
   void split_stalls();
-  AdamArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
-  void update(const AdamArguments& arguments, const TrainingState& state);
+  OptimizerArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
+  void update(const OptimizerArguments& arguments, const TrainingState& state);
 };
 
 void Engine::Impl::allocate() {
@@ -147,7 +147,8 @@ void Engine::Impl::split_stalls() {
 }
 
 // Averages over ranks and micro-batches, unscales and clips, all in one factor. Clipping as torch does it.
-AdamArguments Engine::Impl::adam_arguments(double learning_rate, double average, StepResult& result) const {
+OptimizerArguments Engine::Impl::adam_arguments(double learning_rate, double average,
+                                                StepResult& result) const {
   double scale = average;
   const double clip = context.options.clip;
   if (clip > 0) {
@@ -155,14 +156,14 @@ AdamArguments Engine::Impl::adam_arguments(double learning_rate, double average,
     result.clipped = coefficient < 1;
     if (result.clipped) scale *= coefficient;
   }
-  AdamArguments arguments = context.options.adam;
+  OptimizerArguments arguments = context.options.optimizer;
   arguments.learning_rate = learning_rate;
   arguments.step = steps_applied + 1;
   arguments.gradient_scale = static_cast<float>(scale);
   return arguments;
 }
 
-void Engine::Impl::update(const AdamArguments& arguments, const TrainingState& state) {
+void Engine::Impl::update(const OptimizerArguments& arguments, const TrainingState& state) {
   const auto start = std::chrono::steady_clock::now();
   if (!context.placement.optimizer.sharded && context.communicator.size() > 1) {
     gradients->replicate();

@@ -11,7 +11,7 @@ namespace headrace {
 class UpdateOverride {
  public:
   // Elements that share hyper-parameters; called by the owner thread.
-  using Update = std::function<void(const AdamBlock&, const AdamArguments&)>;
+  using Update = std::function<void(const UpdateSpan&, const OptimizerArguments&)>;
   // Before initialise or resume; the optimizer's states are not on the device.
   static void set(Engine& engine, Update update);
 };

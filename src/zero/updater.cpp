@@ -68,7 +68,7 @@ Bytes Updater::low_precision_bytes(std::uint32_t block) const {
   return block_of(block).range.numel * context_.element_bytes();
 }
 
-void Updater::run(const AdamArguments& arguments, bool reversed) {
+void Updater::run(const OptimizerArguments& arguments, bool reversed) {
   std::vector<std::uint32_t> active;  // a unit without a gradient keeps weights and moments
   for (std::uint32_t b = 0; b < states_.blocks().size(); ++b)
     if (gradients_.has_gradient(block_of(b).unit)) {
@@ -93,7 +93,7 @@ void Updater::run(const AdamArguments& arguments, bool reversed) {
   }
 }
 
-void Updater::execute(const UpdateStep& step, const AdamArguments& arguments) {
+void Updater::execute(const UpdateStep& step, const OptimizerArguments& arguments) {
   switch (step.action) {
     case UpdateAction::read_state:
       states_.read(step.block);
@@ -162,7 +162,7 @@ std::byte* Updater::low_precision_target(std::uint32_t block) {
   return slot.memory;
 }
 
-void Updater::update(std::uint32_t block, const AdamArguments& arguments) {
+void Updater::update(std::uint32_t block, const OptimizerArguments& arguments) {
   const OptimizerBlock& target = block_of(block);
   const StateBlock state = states_.state(block);
   const Bytes element = context_.element_bytes();
@@ -170,22 +170,23 @@ void Updater::update(std::uint32_t block, const AdamArguments& arguments) {
   std::byte* low_precision = low_precision_target(block);
   for (const GroupRun& run : group_runs(context_.units[target.unit].layout, target.range)) {
     const std::uint64_t skip = run.range.first - target.range.first;
-    const AdamBlock adam{.master = state.master + skip,
-                         .exp_avg = state.exp_avg + skip,
-                         .exp_avg_sq = state.exp_avg_sq + skip,
-                         .gradient = gradient + skip * element,
-                         .gradient_dtype = context_.options.dtype,
-                         .low_precision = low_precision + skip * element,
-                         .low_precision_dtype = context_.options.dtype,
-                         .numel = run.range.numel};
-    AdamArguments group = arguments;
+    UpdateSpan span;
+    span.state.master = reinterpret_cast<std::byte*>(state.master + skip);
+    span.state.moments[0].values = reinterpret_cast<std::byte*>(state.exp_avg + skip);
+    span.state.moments[1].values = reinterpret_cast<std::byte*>(state.exp_avg_sq + skip);
+    span.gradient = gradient + skip * element;
+    span.gradient_dtype = context_.options.dtype;
+    span.low_precision = low_precision + skip * element;
+    span.low_precision_dtype = context_.options.dtype;
+    span.numel = run.range.numel;
+    OptimizerArguments group = arguments;
     if (!run.weight_decay) group.weight_decay = 0;
     if (staging_.on_device)
-      context_.kernels.adam(Lane::compute, adam, group);
+      context_.kernels.update(Lane::compute, span, group);
     else if (context_.host_update)
-      context_.host_update(adam, group);
+      context_.host_update(span, group);
     else
-      adam_update_parallel(adam, group);
+      optimizer_update_parallel(span, group);
   }
   done_with_gradient(block);
 }

@@ -35,7 +35,7 @@ class Updater {
 
   // One optimizer step. `arguments` carries step, learning rate and scale; weight decay applies to decayed
   // groups only.
-  void run(const AdamArguments& arguments, bool reversed);
+  void run(const OptimizerArguments& arguments, bool reversed);
   // Low-precision parameters := round(master), for every block; `fill`, when given, first writes each block's
   // states.
   using Fill = std::function<void(const OptimizerBlock&, StateBlock)>;
@@ -49,9 +49,9 @@ class Updater {
     Event busy;  // the last use of its contents
   };
   std::vector<StagingSlot> allocate_slots(std::byte* memory) const;
-  void execute(const UpdateStep& step, const AdamArguments& arguments);
+  void execute(const UpdateStep& step, const OptimizerArguments& arguments);
   void fetch_gradient(std::uint32_t block);
-  void update(std::uint32_t block, const AdamArguments& arguments);
+  void update(std::uint32_t block, const OptimizerArguments& arguments);
   // Where the update finds the block's gradient; done_with_gradient() once it has been enqueued.
   const std::byte* gradient(std::uint32_t block);
   void done_with_gradient(std::uint32_t block);

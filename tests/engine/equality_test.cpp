@@ -15,7 +15,7 @@ EngineOptions base_options(DType dtype, int accumulation) {
   EngineOptions options;
   options.dtype = dtype;
   options.accumulation = accumulation;
-  options.adam.weight_decay = 0.1;
+  options.optimizer.weight_decay = 0.1;
   options.seed = 7;
   options.clip = 20.0;  // between the norms of the strong and the weak steps below
   return options;

@@ -21,13 +21,13 @@ class OptimizerKernels : public GpuTest {
 
 // ---- Adam
 
-AdamResult on_the_cpu(const AdamCase& input, const AdamArguments& arguments) {
-  return run(input, [&](const AdamBlock& block) { adam_update(block, arguments); });
+AdamResult on_the_cpu(const AdamCase& input, const OptimizerArguments& arguments) {
+  return run(input, [&](const AdamArrays& block) { optimizer_update(block, arguments); });
 }
 
 // Every array on a border of 16 bytes, or each somewhere else between two of them.
 AdamResult on_the_gpu(Device& device, DeviceKernels& kernels, const AdamCase& input, bool aligned,
-                      const AdamArguments& arguments) {
+                      const OptimizerArguments& arguments) {
   const auto offset = [&](int array, DType dtype) {
     return aligned ? 0 : static_cast<std::size_t>(array) * size_of(dtype);
   };
@@ -38,16 +38,16 @@ AdamResult on_the_gpu(Device& device, DeviceKernels& kernels, const AdamCase& in
   const Operand exp_avg_sq(device, input.exp_avg_sq, offset(3, DType::f32));
   const Operand gradient(device, input.gradient_dtype, input.gradient, offset(3, input.gradient_dtype));
   const Operand low(device, low_dtype, low_before, offset(1, low_dtype));
-  kernels.adam(Lane::compute,
-               {.master = master.data<float>(),
-                .exp_avg = exp_avg.data<float>(),
-                .exp_avg_sq = exp_avg_sq.data<float>(),
-                .gradient = gradient.data(),
-                .gradient_dtype = input.gradient_dtype,
-                .low_precision = input.low == Low::none ? nullptr : low.data(),
-                .low_precision_dtype = low_dtype,
-                .numel = input.master.size()},
-               arguments);
+  kernels.update(Lane::compute,
+                 AdamArrays{.master = master.data<float>(),
+                            .exp_avg = exp_avg.data<float>(),
+                            .exp_avg_sq = exp_avg_sq.data<float>(),
+                            .gradient = gradient.data(),
+                            .gradient_dtype = input.gradient_dtype,
+                            .low_precision = input.low == Low::none ? nullptr : low.data(),
+                            .low_precision_dtype = low_dtype,
+                            .numel = input.master.size()},
+                 arguments);
   AdamResult result{master.values<float>(), exp_avg.values<float>(), exp_avg_sq.values<float>(),
                     low.values_of(low_dtype), true};
   result.low.resize(input.master.size());
@@ -63,7 +63,7 @@ TEST_F(OptimizerKernels, an_update_has_the_bits_of_the_cpu_for_every_numel_dtype
           AdamCase input = adversarial_case(numel, static_cast<std::uint32_t>(numel));
           input.gradient_dtype = gradient_dtype;
           input.low = low;
-          const AdamArguments arguments = {
+          const OptimizerArguments arguments = {
               .weight_decay = 0.1, .decoupled = decoupled, .step = 3, .gradient_scale = 0.37f};
           const AdamResult wanted = on_the_cpu(input, arguments);
           for (const bool aligned : {true, false})
@@ -79,7 +79,7 @@ TEST_F(OptimizerKernels, an_update_has_the_bits_of_the_cpu_for_every_numel_dtype
 TEST_F(OptimizerKernels, ten_updates_of_ordinary_values_have_the_bits_of_the_cpu) {
   AdamCase cpu = ordinary_case(4097, 5), gpu = cpu;
   for (std::uint64_t step = 1; step <= 10; ++step) {
-    const AdamArguments arguments = {.weight_decay = 0.01, .step = step};
+    const OptimizerArguments arguments = {.weight_decay = 0.01, .step = step};
     const AdamResult wanted = on_the_cpu(cpu, arguments);
     const AdamResult result = on_the_gpu(*device, *kernels, gpu, step % 2 == 0, arguments);
     ASSERT_EQ(difference(result, wanted), "") << "step " << step;
@@ -98,7 +98,7 @@ TEST_F(OptimizerKernels, roots_and_quotients_are_correctly_rounded_over_their_ra
   input.exp_avg.assign(input.master.size(), 1.0f);
   input.gradient.assign(input.master.size(), 0.0f);
   for (const double beta2 : {0.0, 0.95, 0.9999999}) {
-    const AdamArguments arguments = {.learning_rate = 1.0, .beta2 = beta2, .epsilon = 0.0, .step = 2};
+    const OptimizerArguments arguments = {.learning_rate = 1.0, .beta2 = beta2, .epsilon = 0.0, .step = 2};
     ASSERT_EQ(difference(on_the_gpu(*device, *kernels, input, true, arguments), expected(input, arguments)),
               "")
         << "beta2 " << beta2;
@@ -106,7 +106,7 @@ TEST_F(OptimizerKernels, roots_and_quotients_are_correctly_rounded_over_their_ra
 }
 
 TEST_F(OptimizerKernels, arguments_without_meaning_are_refused) {
-  EXPECT_THROW(kernels->adam(Lane::compute, {}, {.beta1 = 1.0}), UsageError);
+  EXPECT_THROW(kernels->update(Lane::compute, {}, {.beta1 = 1.0}), UsageError);
 }
 
 // ---- Sums over ranks

@@ -2,9 +2,10 @@
 
 #include <cmath>
 
-#include "headrace/adam.h"
+#include "headrace/optimizer_update.h"
 #include "headrace/state_hash.h"
 #include "src/zero/initial_values.h"
+#include "tests/support/adam_arrays.h"
 
 namespace headrace::testing {
 namespace {
@@ -71,20 +72,20 @@ double sum_of_squares(const std::vector<OracleUnit>& units) {
   return sum;
 }
 
-void update(const EngineRun& run, OracleUnit& unit, const AdamArguments& arguments) {
+void update(const EngineRun& run, OracleUnit& unit, const OptimizerArguments& arguments) {
   for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p) {
     const ParameterSpec& spec = unit.layout.spec.parameters[p];
-    AdamArguments group = arguments;
-    group.weight_decay = spec.weight_decay ? run.options.adam.weight_decay : 0.0;
+    OptimizerArguments group = arguments;
+    group.weight_decay = spec.weight_decay ? run.options.optimizer.weight_decay : 0.0;
     const std::uint64_t at = unit.layout.offsets[p];
-    adam_update({.master = unit.master.data() + at,
-                 .exp_avg = unit.exp_avg.data() + at,
-                 .exp_avg_sq = unit.exp_avg_sq.data() + at,
-                 .gradient = unit.gradient.data() + at,
-                 .gradient_dtype = DType::f32,
-                 .low_precision = nullptr,
-                 .numel = spec.numel()},
-                group, Isa::scalar);
+    optimizer_update(test::AdamArrays{.master = unit.master.data() + at,
+                                      .exp_avg = unit.exp_avg.data() + at,
+                                      .exp_avg_sq = unit.exp_avg_sq.data() + at,
+                                      .gradient = unit.gradient.data() + at,
+                                      .gradient_dtype = DType::f32,
+                                      .low_precision = nullptr,
+                                      .numel = spec.numel()},
+                     group, Isa::scalar);
   }
 }
 
@@ -121,7 +122,7 @@ OracleResult run_oracle(const EngineRun& run) {
     const double coefficient = run.options.clip > 0 ? run.options.clip / (norm + 1e-6) : 1.0;
     if (coefficient < 1) ++result.clipped_steps;
     result.gradient_norms.push_back(norm);
-    AdamArguments arguments = run.options.adam;
+    OptimizerArguments arguments = run.options.optimizer;
     arguments.learning_rate = run.learning_rate;
     arguments.step = static_cast<std::uint64_t>(s) + 1;
     arguments.gradient_scale = static_cast<float>(coefficient < 1 ? average * coefficient : average);

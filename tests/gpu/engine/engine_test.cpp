@@ -53,7 +53,7 @@ class CudaEngine : public ::testing::Test {
     EngineRun run;
     run.options.dtype = dtype;
     run.options.accumulation = accumulation;
-    run.options.adam.weight_decay = 0.1;
+    run.options.optimizer.weight_decay = 0.1;
     run.options.seed = 7;
     run.options.clip = 20.0;
     run.before_step = [](int, std::uint64_t step, ToyModule& module) {

@@ -6,7 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "headrace/adam.h"
+#include "headrace/optimizer_update.h"
+#include "tests/support/adam_arrays.h"
 #include "unit/cpu_adam/arrays.h"
 
 namespace headrace::test {
@@ -41,7 +42,7 @@ inline AdamCase ordinary_case(std::uint64_t numel, std::uint32_t seed) {
   return input;
 }
 
-using Update = std::function<void(const AdamBlock&)>;
+using Update = std::function<void(const AdamArrays&)>;
 
 inline AdamResult run(const AdamCase& input, const Update& update) {
   const std::size_t offset = input.offset_bytes;
@@ -53,7 +54,7 @@ inline AdamResult run(const AdamCase& input, const Update& update) {
   Guarded<float> low(std::vector<float>(input.master.size()), offset / 4 * 4);
   Guarded<bf16> low_bf16(std::vector<bf16>(input.master.size()), (offset + 2) / 2 * 2 % 64);
 
-  AdamBlock block;
+  AdamArrays block;
   block.master = master.data();
   block.exp_avg = exp_avg.data();
   block.exp_avg_sq = exp_avg_sq.data();
@@ -77,7 +78,7 @@ inline AdamResult run(const AdamCase& input, const Update& update) {
 }
 
 // The oracle: one correctly rounded fp32 operation a line.
-inline AdamResult expected(const AdamCase& input, const AdamArguments& a) {
+inline AdamResult expected(const AdamCase& input, const OptimizerArguments& a) {
   const auto step = static_cast<double>(a.step);
   const auto beta1 = static_cast<float>(a.beta1), rest1 = static_cast<float>(1 - a.beta1);
   const auto beta2 = static_cast<float>(a.beta2), rest2 = static_cast<float>(1 - a.beta2);

@@ -10,8 +10,8 @@ namespace {
 constexpr Low lows[] = {Low::none, Low::bf16, Low::f32};
 constexpr DType dtypes[] = {DType::f32, DType::bf16};
 
-Update with(const AdamArguments& arguments, Isa isa) {
-  return [=](const AdamBlock& block) { adam_update(block, arguments, isa); };
+Update with(const OptimizerArguments& arguments, Isa isa) {
+  return [=](const AdamArrays& block) { optimizer_update(block, arguments, isa); };
 }
 
 class AdamOnIsa : public IsaTest {};
@@ -24,7 +24,7 @@ TEST_P(AdamOnIsa, update_has_the_bits_of_the_formula_at_every_numel_and_offset_a
       input.offset_bytes = offset;
       input.low = lows[offset / 2 % 3];
       input.gradient_dtype = dtypes[offset / 2 % 2];
-      const AdamArguments arguments = {
+      const OptimizerArguments arguments = {
           .weight_decay = 0.1, .decoupled = offset % 4 == 0, .step = 3, .gradient_scale = 0.37f};
       ASSERT_EQ(difference(run(input, with(arguments, GetParam())), expected(input, arguments)), "")
           << "numel " << numel << ", offset " << offset;
@@ -41,7 +41,7 @@ TEST_P(AdamOnIsa, update_has_the_bits_of_the_formula_for_every_dtype_decay_and_s
             AdamCase input = step == 3 ? adversarial_case(1025, 7) : ordinary_case(1025, 11);
             input.gradient_dtype = gradient_dtype;
             input.low = low;
-            const AdamArguments arguments = {
+            const OptimizerArguments arguments = {
                 .weight_decay = weight_decay, .decoupled = decoupled, .step = step};
             ASSERT_EQ(difference(run(input, with(arguments, GetParam())), expected(input, arguments)), "")
                 << name_of(gradient_dtype) << " decoupled " << decoupled << " decay " << weight_decay
@@ -80,7 +80,8 @@ TEST_P(AdamOnIsa, division_by_the_bias_correction_is_correctly_rounded_over_the_
   input.gradient.assign(input.master.size(), 0.0f);
   for (const double beta2 : {0.0, 0.95, 0.999, 0.9999999}) {
     for (const std::uint64_t step : {1, 2, 3, 10, 1000, 100000}) {
-      const AdamArguments arguments = {.learning_rate = 1.0, .beta2 = beta2, .epsilon = 0.0, .step = step};
+      const OptimizerArguments arguments = {
+          .learning_rate = 1.0, .beta2 = beta2, .epsilon = 0.0, .step = step};
       ASSERT_EQ(difference(run(input, with(arguments, GetParam())), expected(input, arguments)), "")
           << "beta2 " << beta2 << ", step " << step;
     }
@@ -98,21 +99,21 @@ TEST_P(AdamOnIsa, learning_rate_zero_leaves_weights_and_updates_moments) {
 }
 
 TEST_P(AdamOnIsa, update_in_1_2_or_7_blocks_has_the_same_bits) {
-  const AdamArguments arguments = {.weight_decay = 0.01, .step = 3};
+  const OptimizerArguments arguments = {.weight_decay = 0.01, .step = 3};
   AdamCase input = ordinary_case(10007, 21);
   input.gradient_dtype = DType::bf16;
   input.low = Low::bf16;
   const AdamResult whole = run(input, with(arguments, GetParam()));
   for (const std::uint64_t blocks : {2, 7}) {
-    const AdamResult split = run(input, [&](const AdamBlock& block) {
+    const AdamResult split = run(input, [&](const AdamArrays& block) {
       for (std::uint64_t k = 0; k < blocks; ++k) {
         const std::uint64_t begin = block.numel * k / blocks, end = block.numel * (k + 1) / blocks;
-        AdamBlock part = block;
+        AdamArrays part = block;
         part.master += begin, part.exp_avg += begin, part.exp_avg_sq += begin;
         part.gradient = static_cast<const bf16*>(block.gradient) + begin;
         part.low_precision = static_cast<bf16*>(block.low_precision) + begin;
         part.numel = end - begin;
-        adam_update(part, arguments, GetParam());
+        optimizer_update(part, arguments, GetParam());
       }
     });
     EXPECT_EQ(difference(whole, split), "") << blocks << " blocks";
@@ -121,7 +122,8 @@ TEST_P(AdamOnIsa, update_in_1_2_or_7_blocks_has_the_same_bits) {
 
 TEST_P(AdamOnIsa, update_is_near_the_textbook_formula_in_double) {
   const AdamCase input = ordinary_case(257, 31);
-  const AdamArguments a = {.learning_rate = 1e-2, .weight_decay = 0.1, .step = 3, .gradient_scale = 0.5f};
+  const OptimizerArguments a = {
+      .learning_rate = 1e-2, .weight_decay = 0.1, .step = 3, .gradient_scale = 0.5f};
   const AdamResult result = run(input, with(a, GetParam()));
   for (std::size_t i = 0; i < 257; ++i) {
     const double g = input.gradient[i] * 0.5;
@@ -135,8 +137,8 @@ TEST_P(AdamOnIsa, update_is_near_the_textbook_formula_in_double) {
   }
 }
 
-TEST(AdamConstants, are_computed_in_double_and_rounded_once) {
-  const AdamConstants c = constants_of({.learning_rate = 1e-3, .weight_decay = 0.1, .step = 1});
+TEST(UpdateConstants, are_computed_in_double_and_rounded_once) {
+  const UpdateConstants c = constants_of({.learning_rate = 1e-3, .weight_decay = 0.1, .step = 1});
   EXPECT_EQ(c.step_size, static_cast<float>(1e-3 / (1.0 - 0.9)));
   EXPECT_EQ(c.sqrt_bias2, static_cast<float>(std::sqrt(1.0 - 0.999)));
   EXPECT_EQ(c.one_minus_beta2, static_cast<float>(1.0 - 0.999));
@@ -145,12 +147,12 @@ TEST(AdamConstants, are_computed_in_double_and_rounded_once) {
   EXPECT_EQ(c.coupled_decay, 0.0f);
 }
 
-TEST(AdamConstants, after_a_jump_of_the_step_equal_the_power_not_a_running_product) {
-  const AdamConstants c = constants_of({.step = 1000});
+TEST(UpdateConstants, after_a_jump_of_the_step_equal_the_power_not_a_running_product) {
+  const UpdateConstants c = constants_of({.step = 1000});
   EXPECT_EQ(c.sqrt_bias2, static_cast<float>(std::sqrt(1.0 - std::pow(0.999, 1000.0))));
 }
 
-TEST(AdamConstants, refuse_what_has_no_meaning) {
+TEST(UpdateConstants, refuse_what_has_no_meaning) {
   EXPECT_THROW(constants_of({.learning_rate = -1e-3}), UsageError);
   EXPECT_THROW(constants_of({.learning_rate = std::nan("")}), UsageError);
   EXPECT_THROW(constants_of({.beta1 = 1.0}), UsageError);

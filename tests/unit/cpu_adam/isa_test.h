@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "headrace/adam.h"
+#include "headrace/isa.h"
 
 namespace headrace::test {
 

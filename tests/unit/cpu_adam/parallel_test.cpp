@@ -14,7 +14,7 @@ class AdamParallel : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Threads, AdamParallel, testing::Values(1, 2, 3), testing::PrintToStringParamName());
 
 TEST_P(AdamParallel, update_has_the_bits_of_one_thread) {
-  const AdamArguments arguments = {.weight_decay = 0.01, .step = 3};
+  const OptimizerArguments arguments = {.weight_decay = 0.01, .step = 3};
   for (const std::uint64_t numel : {0, 1, 4096, 32768, 200003}) {
     for (const Low low : {Low::none, Low::bf16, Low::f32}) {
       AdamCase input = adversarial_case(numel, 3);
@@ -22,7 +22,7 @@ TEST_P(AdamParallel, update_has_the_bits_of_one_thread) {
       input.gradient_dtype = low == Low::bf16 ? DType::bf16 : DType::f32;
       input.offset_bytes = 4;
       const AdamResult parallel =
-          run(input, [&](const AdamBlock& block) { adam_update_parallel(block, arguments); });
+          run(input, [&](const AdamArrays& block) { optimizer_update_parallel(block, arguments); });
       ASSERT_EQ(difference(parallel, expected(input, arguments)), "") << numel << " elements";
     }
   }

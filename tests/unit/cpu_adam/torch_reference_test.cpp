@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "headrace/adam.h"
+#include "tests/support/adam_arrays.h"
 #include "unit/cpu_adam/isa_test.h"
 #include "unit/cpu_adam/torch_reference.h"
 
@@ -43,18 +43,18 @@ TEST_P(TorchReference, steps_1_3_and_200_equal_torch_adam_and_adamw) {
     std::vector<float> weights = values_from(0), exp_avg(torch_numel), exp_avg_sq(torch_numel);
     for (std::uint64_t step = 1; step <= figures.step; ++step) {
       const std::vector<float> gradient = values_from(1000 * step);
-      const AdamBlock block = {.master = weights.data(),
-                               .exp_avg = exp_avg.data(),
-                               .exp_avg_sq = exp_avg_sq.data(),
-                               .gradient = gradient.data(),
-                               .numel = torch_numel};
-      adam_update(block,
-                  {.learning_rate = torch_learning_rate,
-                   .epsilon = figures.epsilon,
-                   .weight_decay = figures.weight_decay,
-                   .decoupled = figures.decoupled,
-                   .step = step},
-                  GetParam());
+      const AdamArrays block = {.master = weights.data(),
+                                .exp_avg = exp_avg.data(),
+                                .exp_avg_sq = exp_avg_sq.data(),
+                                .gradient = gradient.data(),
+                                .numel = torch_numel};
+      optimizer_update(block,
+                       {.learning_rate = torch_learning_rate,
+                        .epsilon = figures.epsilon,
+                        .weight_decay = figures.weight_decay,
+                        .decoupled = figures.decoupled,
+                        .step = step},
+                       GetParam());
     }
     expect_near("weights", weights, figures.weights);
     expect_near("exp_avg", exp_avg, figures.exp_avg);

@@ -1,5 +1,5 @@
-// The CPU device's kernels against the serial kernels of adam.h: same bits, in lane order, whatever the split
-// over threads.
+// The CPU device's kernels against the serial kernels of optimizer_update.h: same bits, in lane order,
+// whatever the split over threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/kernels.h"
+#include "tests/support/adam_arrays.h"
 
 namespace headrace {
 namespace {
@@ -92,30 +93,30 @@ TEST_P(CpuKernelsTest, update_and_rounding_run_in_lane_order) {
   const std::vector<float> gradient = values(numel, 8);
   std::vector<float> wanted_master = master, wanted_exp_avg = exp_avg, wanted_exp_avg_sq = exp_avg_sq;
   std::vector<bf16> low(numel), wanted_low(numel);
-  const AdamArguments arguments = {.weight_decay = 0.1, .step = 2};
-  kernels->adam(Lane::compute,
-                {.master = master.data(),
-                 .exp_avg = exp_avg.data(),
-                 .exp_avg_sq = exp_avg_sq.data(),
-                 .gradient = gradient.data(),
-                 .numel = numel},
-                arguments);
+  const OptimizerArguments arguments = {.weight_decay = 0.1, .step = 2};
+  kernels->update(Lane::compute,
+                  test::AdamArrays{.master = master.data(),
+                                   .exp_avg = exp_avg.data(),
+                                   .exp_avg_sq = exp_avg_sq.data(),
+                                   .gradient = gradient.data(),
+                                   .numel = numel},
+                  arguments);
   kernels->round_to(Lane::compute, master.data(), low.data(), DType::bf16, numel);
   device->synchronize();
 
-  adam_update({.master = wanted_master.data(),
-               .exp_avg = wanted_exp_avg.data(),
-               .exp_avg_sq = wanted_exp_avg_sq.data(),
-               .gradient = gradient.data(),
-               .low_precision = wanted_low.data(),
-               .numel = numel},
-              arguments);
+  optimizer_update(test::AdamArrays{.master = wanted_master.data(),
+                                    .exp_avg = wanted_exp_avg.data(),
+                                    .exp_avg_sq = wanted_exp_avg_sq.data(),
+                                    .gradient = gradient.data(),
+                                    .low_precision = wanted_low.data(),
+                                    .numel = numel},
+                   arguments);
   EXPECT_TRUE(equal_bytes(master, wanted_master) && equal_bytes(exp_avg, wanted_exp_avg));
   EXPECT_TRUE(equal_bytes(exp_avg_sq, wanted_exp_avg_sq) && equal_bytes(low, wanted_low));
 }
 
 TEST_P(CpuKernelsTest, an_error_of_the_update_is_thrown_by_synchronize) {
-  kernels->adam(Lane::compute, {}, {.step = 0});
+  kernels->update(Lane::compute, {}, {.step = 0});
   EXPECT_THROW(device->synchronize(), std::exception);
   device = make_cpu_device({.memory_bytes = 1 << 20});
 }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "headrace/adam.h"
 #include "headrace/model.h"
+#include "headrace/optimizer_update.h"
 #include "headrace/state_hash.h"
 
 namespace headrace::testing {

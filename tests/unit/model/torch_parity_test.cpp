@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/adam_arrays.h"
 #include "tests/unit/model/model_harness.h"
 
 namespace headrace::testing {
@@ -63,19 +64,19 @@ class Optimizer {
       for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p) {
         const ParameterSpec& parameter = unit.layout.spec.parameters[p];
         const std::uint64_t at = unit.layout.offsets[p];
-        AdamBlock block;
+        test::AdamArrays block;
         block.master = unit.master.data() + at;
         block.exp_avg = exp_avg_[u].data() + at;
         block.exp_avg_sq = exp_avg_sq_[u].data() + at;
         block.gradient = unit.gradient.data() + at * sizeof(float);
         block.numel = parameter.numel();
-        adam_update(block, {.learning_rate = 1e-3,
-                            .beta1 = 0.9,
-                            .beta2 = 0.95,
-                            .epsilon = 1e-8,
-                            .weight_decay = parameter.weight_decay ? 0.1 : 0.0,
-                            .step = number,
-                            .gradient_scale = gradient_scale});
+        optimizer_update(block, {.learning_rate = 1e-3,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .epsilon = 1e-8,
+                                 .weight_decay = parameter.weight_decay ? 0.1 : 0.0,
+                                 .step = number,
+                                 .gradient_scale = gradient_scale});
       }
     }
     hooks.publish();

@@ -56,10 +56,10 @@ TEST(Config, deepspeed_keys_set_what_they_name) {
   EXPECT_EQ(options.log_every, 7u);
   EXPECT_EQ(options.engine.dtype, DType::bf16);
   EXPECT_EQ(options.schedule.peak, 2e-3);
-  EXPECT_EQ(options.engine.adam.beta1, 0.8);
-  EXPECT_EQ(options.engine.adam.beta2, 0.99);
-  EXPECT_EQ(options.engine.adam.epsilon, 1e-6);
-  EXPECT_EQ(options.engine.adam.weight_decay, 0.01);
+  EXPECT_EQ(options.engine.optimizer.beta1, 0.8);
+  EXPECT_EQ(options.engine.optimizer.beta2, 0.99);
+  EXPECT_EQ(options.engine.optimizer.epsilon, 1e-6);
+  EXPECT_EQ(options.engine.optimizer.weight_decay, 0.01);
   EXPECT_EQ(options.engine.stage, 3);
   EXPECT_EQ(options.engine.optimizer_tier, Tier::nvme);
   EXPECT_EQ(options.engine.parameter_tier, Tier::host);

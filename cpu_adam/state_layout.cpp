@@ -1,0 +1,110 @@
+#include <cstring>
+
+#include "headrace/errors.h"
+#include "headrace/optimizer_state.h"
+
+namespace headrace {
+namespace {
+
+std::uint64_t quantised_blocks(std::uint64_t numel) {
+  return divide_up(numel, quantised_block_numel);
+}
+
+Bytes master_bytes(MasterDType dtype, std::uint64_t numel) {
+  return dtype == MasterDType::none ? 0 : numel * (dtype == MasterDType::f32 ? sizeof(float) : sizeof(bf16));
+}
+
+// Of a moment's values alone.
+Bytes value_bytes(MomentDType dtype, std::uint64_t numel) {
+  if (dtype == MomentDType::int8) return quantised_blocks(numel) * quantised_block_numel;
+  return numel * (dtype == MomentDType::f32 ? sizeof(float) : sizeof(bf16));
+}
+
+Bytes scale_bytes(MomentDType dtype, std::uint64_t numel) {
+  return dtype == MomentDType::int8 ? quantised_blocks(numel) * sizeof(float) : 0;
+}
+
+template <class T>
+void widen(const std::byte* values, std::uint64_t first, std::uint64_t numel, float* out) {
+  const T* from = reinterpret_cast<const T*>(values) + first;
+  for (std::uint64_t i = 0; i < numel; ++i) out[i] = to_float(from[i]);
+}
+
+void copy_fp32(const std::byte* values, std::uint64_t first, std::uint64_t numel, float* out) {
+  if (numel > 0) std::memcpy(out, values + first * sizeof(float), numel * sizeof(float));
+}
+
+}  // namespace
+
+std::string_view name_of(MomentDType dtype) {
+  constexpr std::string_view names[] = {"fp32", "bf16", "int8"};
+  return names[static_cast<std::size_t>(dtype)];
+}
+
+std::string_view name_of(MasterDType dtype) {
+  constexpr std::string_view names[] = {"fp32", "bf16", "none"};
+  return names[static_cast<std::size_t>(dtype)];
+}
+
+StateFormat format_of(const OptimizerArguments& arguments, MasterDType master, MomentDType moments) {
+  return {.kind = arguments.kind,
+          .amsgrad = arguments.kind == OptimizerKind::adam && arguments.amsgrad,
+          .momentum = arguments.kind == OptimizerKind::sgd && arguments.momentum != 0,
+          .master = master,
+          .moments = moments};
+}
+
+Moment moment_of(const StateFormat& format, int index) {
+  constexpr Moment adam[] = {{"exp_avg", false}, {"exp_avg_sq", true}, {"max_exp_avg_sq", true}};
+  HEADRACE_CHECK(index >= 0 && index < moment_count(format), "moment {} of {}", index, name_of(format.kind));
+  switch (format.kind) {
+    case OptimizerKind::adagrad:
+      return {"sum", true};
+    case OptimizerKind::sgd:
+      return {"momentum_buffer", false};
+    case OptimizerKind::adam:
+    case OptimizerKind::lion:
+      break;
+  }
+  return adam[index];
+}
+
+Bytes state_bytes(const StateFormat& format, std::uint64_t numel) {
+  const Bytes moment = value_bytes(format.moments, numel) + scale_bytes(format.moments, numel);
+  return master_bytes(format.master, numel) + static_cast<Bytes>(moment_count(format)) * moment;
+}
+
+StateArrays state_arrays(const StateFormat& format, std::byte* memory, std::uint64_t numel) {
+  StateArrays arrays;
+  if (format.master != MasterDType::none) arrays.master = memory;
+  std::byte* next = memory + master_bytes(format.master, numel);
+  for (int m = 0; m < moment_count(format); ++m) {
+    MomentArray& moment = arrays.moments[static_cast<std::size_t>(m)];
+    moment.values = next;
+    next += value_bytes(format.moments, numel);
+    if (format.moments == MomentDType::int8) moment.scales = reinterpret_cast<float*>(next);
+    next += scale_bytes(format.moments, numel);
+  }
+  return arrays;
+}
+
+void read_master(MasterDType dtype, const std::byte* master, std::uint64_t first, std::uint64_t numel,
+                 float* out) {
+  if (dtype == MasterDType::bf16) return widen<bf16>(master, first, numel, out);
+  copy_fp32(master, first, numel, out);
+}
+
+void read_moment(const StateFormat& format, int index, const MomentArray& array, std::uint64_t first,
+                 std::uint64_t numel, float* out) {
+  if (format.moments == MomentDType::f32) return copy_fp32(array.values, first, numel, out);
+  if (format.moments == MomentDType::bf16) return widen<bf16>(array.values, first, numel, out);
+  HEADRACE_CHECK(first % quantised_block_numel == 0, "element {} starts no quantisation block", first);
+  const bool squared = moment_of(format, index).squared;
+  for (std::uint64_t i = first; i < first + numel; ++i) {
+    const auto code = static_cast<std::uint8_t>(array.values[i]);
+    const float scale = array.scales[i / quantised_block_numel];
+    *out++ = squared ? decode_squared(code, scale) : decode_signed(code, scale);
+  }
+}
+
+}  // namespace headrace

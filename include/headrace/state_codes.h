@@ -1,0 +1,115 @@
+// How values of an optimizer's state are kept in fewer bits, as scalar functions: what every kernel must
+// give, bit by bit, and what readers of states decode with. No part of the host's library beyond <bit>, so
+// that kernels of a device include it.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "headrace/dtype.h"
+#include "headrace/splitmix.h"
+
+namespace headrace {
+
+// ---- Stochastic rounding to bf16. The random bits are a function of seed, step, element and array alone, so
+// that resuming, resharding and any cut into blocks keep them.
+
+constexpr std::uint64_t rounding_key(std::uint64_t seed, std::uint64_t step) {
+  return splitmix64(splitmix64(seed) + step);
+}
+// The key of the 2^32 elements that share the upper half of their index.
+constexpr std::uint64_t stretch_key(std::uint64_t rounding_key, std::uint64_t element) {
+  return splitmix64(rounding_key ^ (element >> 32));
+}
+// 32 random bits of an element: the lower half for the first moment, the upper half for the second.
+constexpr std::uint32_t moment_bits(std::uint64_t stretch_key, std::uint32_t element_low) {
+  std::uint32_t x = element_low ^ static_cast<std::uint32_t>(stretch_key);
+  x ^= x >> 16;
+  x *= 0x7feb352du;
+  x ^= x >> 15;
+  x += static_cast<std::uint32_t>(stretch_key >> 32);
+  x *= 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+// Another 32, from those: the lower half for the master parameter, the upper half for the third state.
+constexpr std::uint32_t more_bits(std::uint32_t moment_bits) {
+  std::uint32_t x = moment_bits * 0x9e3779b1u;
+  x ^= x >> 15;
+  x *= 0x2c1b3c6du;
+  return x ^ (x >> 13);
+}
+
+// Up with the probability of the rest that is cut off; `random` below 2^16. Infinities stay, NaN becomes
+// quiet, and a value past the largest may become infinite, as with rounding to nearest.
+constexpr bf16 to_bf16_stochastic(float value, std::uint32_t random) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
+  return {static_cast<std::uint16_t>((bits + random) >> 16)};
+}
+
+// ---- 8 bits a value: a code book over [0, 1] times one fp32 scale, the largest magnitude of a quantisation
+// block, as Dettmers et al. (2022) do it. The code book is dynamic: decades of base 8, each with half the
+// fractions of the one above it. With k the code and e = floor(log2(k)), value(k) = 8^(e - decades) * (1/8 +
+// 7/8 * (k - 2^e + 1) / 2^e); value(0) = 0. All are exact in fp32. Signed (bit 7 is the sign, decades = 6):
+// first moments. Unsigned (decades = 7): roots of second moments, so that their range is squared; one above 0
+// never becomes 0, which would make a step endless.
+
+inline constexpr std::uint64_t quantised_block_numel = 64;  // parameters start on such borders (units.h)
+inline constexpr int signed_decades = 6, unsigned_decades = 7;
+
+constexpr float decode_magnitude(std::uint32_t code, int decades) {
+  if (code == 0) return 0.0f;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(static_cast<float>(code));
+  const auto e = static_cast<std::int32_t>(bits >> 23) - 127;
+  const float one_to_two = std::bit_cast<float>((bits & 0x007fffffu) | 0x3f800000u);
+  const float fraction = std::bit_cast<float>(static_cast<std::uint32_t>(127 - e) << 23);  // 2^-e
+  const float decade =
+      std::bit_cast<float>(static_cast<std::uint32_t>(127 + 3 * (e - decades)) << 23);  // 8^(e - decades)
+  return decade * (0.875f * one_to_two + (0.875f * fraction - 0.75f));
+}
+
+// The nearest code of a magnitude that was divided by its scale; above 1 and NaN as 1.
+constexpr std::uint32_t encode_magnitude(float scaled, int decades) {
+  const float a = scaled < 1.0f ? scaled : 1.0f;
+  const auto bits = std::bit_cast<std::uint32_t>(a);
+  if (bits == 0) return 0;
+  // a is in (8^-(below + 1), 8^-below]
+  const std::int32_t below = (126 - (static_cast<std::int32_t>((bits - 1) >> 23))) / 3;
+  if (below > decades) return 0;
+  const std::int32_t e = decades - below;
+  const float in_decade =
+      std::bit_cast<float>(bits + (static_cast<std::uint32_t>(3 * below) << 23));  // (1/8, 1]
+  const float steps = std::bit_cast<float>(static_cast<std::uint32_t>(127 + e) << 23) * (1.0f / 0.875f);
+  // Rounds to nearest even: the sum is below 2^24.
+  const float rounded = ((in_decade - 0.125f) * steps + 0x1p23f) - 0x1p23f;
+  return (1u << e) - 1u + static_cast<std::uint32_t>(rounded);
+}
+
+// What magnitudes are multiplied by before they are encoded; 0 where a block holds nothing above the
+// denormals, which then all become 0.
+constexpr float inverse_scale(float scale) {
+  return scale < 0x1p-126f ? 0.0f : 1.0f / scale;
+}
+
+constexpr std::uint8_t encode_signed(float value, float inverse_scale) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
+  return static_cast<std::uint8_t>((bits >> 24 & 0x80u) |
+                                   encode_magnitude(magnitude * inverse_scale, signed_decades));
+}
+constexpr float decode_signed(std::uint8_t code, float scale) {
+  const float magnitude = decode_magnitude(code & 0x7fu, signed_decades) * scale;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | (code & 0x80u) << 24);
+}
+// Of the root of a second moment.
+constexpr std::uint8_t encode_root(float root, float inverse_scale) {
+  const std::uint32_t code = encode_magnitude(root * inverse_scale, unsigned_decades);
+  return static_cast<std::uint8_t>(code == 0 && root > 0.0f ? 1u : code);
+}
+// The second moment itself.
+constexpr float decode_squared(std::uint8_t code, float scale) {
+  const float root = decode_magnitude(code, unsigned_decades) * scale;
+  return root * root;
+}
+
+}  // namespace headrace
