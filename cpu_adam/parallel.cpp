@@ -1,4 +1,5 @@
 #include "cpu_adam/adam_pieces.h"
+#include "cpu_adam/kernel_table.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/kernels.h"
 
@@ -17,7 +18,9 @@ void for_each_piece(const UpdateSpan& span, const std::function<void(const Updat
 }
 
 void optimizer_update_parallel(const UpdateSpan& span, const OptimizerArguments& arguments) {
-  for_each_piece(span, [&](const UpdateSpan& piece) { optimizer_update(piece, arguments); });
+  const KernelTable& kernels = kernels_of(best_isa());
+  const UpdateConstants constants = constants_of(arguments);
+  for_each_piece(span, [&](const UpdateSpan& piece) { kernels.adam(adam_block(piece), constants); });
 }
 
 void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups) {
