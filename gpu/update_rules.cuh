@@ -28,7 +28,10 @@ __device__ inline void adagrad_element(const UpdateConstants& c, float g, Elemen
 
 __device__ inline void lion_element(const UpdateConstants& c, float g, ElementState& s) {
   const float direction = fmaf(c.beta1, s.m[0], c.one_minus_beta1 * g);
-  const float sign = direction > 0.0f ? 1.0f : direction < 0.0f ? -1.0f : direction;
+  const float sign = direction > 0.0f   ? 1.0f
+                     : direction < 0.0f  ? -1.0f
+                     : direction == 0.0f ? 0.0f
+                                         : direction;  // NaN
   s.p = s.p * c.decay - c.step_size * sign;
   s.m[0] = fmaf(c.beta2, s.m[0], c.one_minus_beta2 * g);
 }
