@@ -46,7 +46,7 @@ Json get_swap_path_rates(const Settings& settings) {
 std::vector<NativeSetting> swap_tuning() {
   return {
       {{"swap_block", tuning, "SIZE",
-        "one read or write of states of whole 4096 elements; fixed for the life of a store (default 3MiB)"},
+        "one read or write of states; fixed for the life of a store (default 3MiB)"},
        set_swap_block,
        get<&S::swap_block_bytes>},
       {{"swap_path_rates", tuning, "RATE",

@@ -15,7 +15,7 @@ namespace headrace {
 
 struct UnitPlan {
   UnitLayout layout;
-  std::uint64_t first_element = 0;  // of the flat vectors of all units end to end
+  std::uint64_t first_element = 0;  // its number in the model: the flat vectors end to end, aligned starts
   std::vector<Range> shards;        // one a rank, over the flat vector
   Range own;                        // this rank's
   bool gather_parameters = false;   // not resident: gathered into a slot by acquire

@@ -233,7 +233,8 @@ UnitId Engine::add_unit(UnitSpec spec) {
   UnitPlan unit = plan_unit(make_unit_layout(std::move(spec)), context.placement, context.options,
                             context.communicator.rank(), context.communicator.size());
   if (!context.units.empty())
-    unit.first_element = context.units.back().first_element + context.units.back().layout.numel;
+    unit.first_element = context.units.back().first_element +
+                         round_up(context.units.back().layout.numel, parameter_alignment_numel);
   context.units.push_back(std::move(unit));
   return static_cast<UnitId>(context.units.size() - 1);
 }

@@ -40,7 +40,7 @@ std::vector<OracleUnit> initial_units(const EngineRun& run) {
                     .memory = {},
                     .states = {},
                     .gradient = {}};
-    first_element += unit.layout.numel;
+    first_element += round_up(unit.layout.numel, parameter_alignment_numel);
     unit.gradient.assign(unit.layout.numel, 0.0f);
     unit.memory.assign(divide_up(state_bytes(unit.format, unit.layout.numel), sizeof(float)), 0.0f);
     unit.states =
@@ -112,6 +112,7 @@ void update(const EngineRun& run, OracleUnit& unit, const OptimizerArguments& ar
   whole.first_element = unit.first_element;
   for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p) {
     const ParameterSpec& spec = unit.layout.spec.parameters[p];
+    if (spec.numel() == 0) continue;  // may lie past the end
     OptimizerArguments group = arguments;
     group.weight_decay = spec.weight_decay ? run.options.optimizer.weight_decay : 0.0;
     optimizer_update(part_of(whole, unit.layout.offsets[p], spec.numel()), group, Isa::scalar);

@@ -113,7 +113,7 @@ TEST(Config, a_key_that_is_not_available_is_an_error_unless_it_asks_for_nothing)
               HasSubstr("quantised"));
   EXPECT_THAT(refusal(R"({"zero_optimization": {"offload_optimizer": {"ratio": 0.5}}})"), HasSubstr("ratio"));
   EXPECT_THAT(refusal(R"({"zero_optimization": {"offload_optimizer": {"ratio": 1}}})"), IsEmpty());
-  EXPECT_THAT(refusal(R"({"optimizer": {"type": "Lion"}})"), AllOf(HasSubstr("Lion"), HasSubstr("AdamW")));
+  EXPECT_THAT(refusal(R"({"optimizer": {"type": "Muon"}})"), AllOf(HasSubstr("Muon"), HasSubstr("AdamW")));
   EXPECT_THAT(refusal(R"({"scheduler": {"type": "OneCycle"}})"), HasSubstr("WarmupCosineLR"));
   EXPECT_THAT(refusal("", {{"resume", "latest"}}), HasSubstr("swap"));
   EXPECT_THAT(refusal("", {{"dtype", "fp16"}}), HasSubstr("bf16"));
