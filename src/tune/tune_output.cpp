@@ -4,6 +4,7 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/memory.h"
+#include "headrace/optimizer_blocks.h"
 #include "headrace/tune.h"
 
 namespace headrace {
@@ -137,9 +138,10 @@ std::string config_fragment(const TuneReport& report, const TuneOptions& options
   const SwapPoint& best = *report.best;
   const SwapPlacement& placement = report.placements[best.placement];
   Json offload = {{"device", "nvme"}};
-  Json native = {{"swap_block", best.block_bytes},
-                 {"io", name_of(best.io)},
-                 {"durability", name_of(options.durability)}};
+  const Bytes block_bytes =
+      state_bytes(options.states, block_numel(best.block_bytes, options.states));  // as it is used
+  Json native = {
+      {"swap_block", block_bytes}, {"io", name_of(best.io)}, {"durability", name_of(options.durability)}};
   if (placement.paths.size() == 1) {
     offload["nvme_path"] = absolute(options.swap_paths[placement.paths.front()]);
   } else {

@@ -65,7 +65,7 @@ EngineRun run_of(const States& states, const Combination& combination, int world
   run.options.swap_block_bytes = 1;
   if (combination.uses_nvme()) run.options.swap_directories = {folder.path()};
   run.world_size = world_size;
-  run.steps = 3;
+  run.steps = 2;
   return run;
 }
 
