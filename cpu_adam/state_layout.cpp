@@ -10,14 +10,19 @@ std::uint64_t quantised_blocks(std::uint64_t numel) {
   return divide_up(numel, quantised_block_numel);
 }
 
+// Of fp32 or bf16, padded so that what lies behind is aligned.
+Bytes array_bytes(bool is_fp32, std::uint64_t numel) {
+  return is_fp32 ? numel * sizeof(float) : round_up(numel * sizeof(bf16), alignof(float));
+}
+
 Bytes master_bytes(MasterDType dtype, std::uint64_t numel) {
-  return dtype == MasterDType::none ? 0 : numel * (dtype == MasterDType::f32 ? sizeof(float) : sizeof(bf16));
+  return dtype == MasterDType::none ? 0 : array_bytes(dtype == MasterDType::f32, numel);
 }
 
 // Of a moment's values alone.
 Bytes value_bytes(MomentDType dtype, std::uint64_t numel) {
   if (dtype == MomentDType::int8) return quantised_blocks(numel) * quantised_block_numel;
-  return numel * (dtype == MomentDType::f32 ? sizeof(float) : sizeof(bf16));
+  return array_bytes(dtype == MomentDType::f32, numel);
 }
 
 Bytes scale_bytes(MomentDType dtype, std::uint64_t numel) {
@@ -52,6 +57,17 @@ StateFormat format_of(const OptimizerArguments& arguments, MasterDType master, M
           .momentum = arguments.kind == OptimizerKind::sgd && arguments.momentum != 0,
           .master = master,
           .moments = moments};
+}
+
+std::string text_of(const StateFormat& format) {
+  const std::string_view amsgrad = format.amsgrad ? " with amsgrad" : "",
+                         momentum = format.momentum ? " with momentum" : "";
+  const std::string master = format.master == MasterDType::none
+                                 ? "parameters as the master"
+                                 : fmt::format("{} master", name_of(format.master));
+  const std::string moments =
+      moment_count(format) == 0 ? "no moments" : fmt::format("{} moments", name_of(format.moments));
+  return fmt::format("{}{}{}, {}, {}", name_of(format.kind), amsgrad, momentum, master, moments);
 }
 
 Moment moment_of(const StateFormat& format, int index) {

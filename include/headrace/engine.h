@@ -22,7 +22,7 @@
 #include "headrace/io_engine.h"
 #include "headrace/kernels.h"
 #include "headrace/memory.h"
-#include "headrace/optimizer_update.h"
+#include "headrace/optimizer_state.h"
 #include "headrace/step_result.h"
 #include "headrace/swap_store.h"
 #include "headrace/units.h"
@@ -48,11 +48,13 @@ struct EngineOptions {
   int accumulation = 1;          // micro-batches a step
   double clip = 1.0;             // global norm; 0: no clipping
   OptimizerArguments optimizer;  // weight_decay: of decayed groups
-  std::uint64_t seed = 0;        // of initial values
+  MasterDType master_dtype = MasterDType::f32;
+  MomentDType moment_dtype = MomentDType::f32;
+  std::uint64_t seed = 0;  // of initial values and of stochastic rounding
 
   Bytes host_memory_bytes = 0;       // hard limit of the host tier
   Bytes bucket_bytes = 4 << 20;      // communication bucket, constant
-  Bytes swap_block_bytes = 3 << 20;  // optimizer block: 12 bytes an element; rounded to norm chunks
+  Bytes swap_block_bytes = 3 << 20;  // optimizer block: states of whole norm chunks (optimizer_blocks.h)
   std::uint32_t swap_buffers = 8;    // at least 3
   Bytes swap_cache_bytes = 0;        // host memory for optimizer blocks that are written but never read again
   // Pinned buffers on the way to NVMe, one block each, at least 1: of parameters, of gradients (and their
@@ -67,6 +69,8 @@ struct EngineOptions {
   std::uint32_t swap_parity = 0;              // swap paths that may be lost
   std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
   Durability durability = Durability::step;
+
+  StateFormat state_format() const { return format_of(optimizer, master_dtype, moment_dtype); }
 };
 
 // Checked once: throws UsageError for combinations that have no meaning.
@@ -121,8 +125,8 @@ class Engine final : public ModuleHooks {
 
   // The proof of DESIGN section 9, over all ranks (a collective).
   std::uint64_t state_hash(const TrainingState& state);
-  // The newest master (kind 0), exp_avg (1) or exp_avg_sq (2) of this rank's optimizer shard, in order of
-  // (unit, flat index).
+  // The newest master (kind 0) and moments (kind 1 + index, moment_of) of this rank's optimizer shard as fp32
+  // values, in order of (unit, flat index).
   using StateVisitor =
       std::function<void(UnitId, std::uint64_t first, int kind, std::span<const float> values)>;
   void visit_optimizer_state(const StateVisitor& visit);

@@ -12,6 +12,7 @@
 
 #include "headrace/bytes.h"
 #include "headrace/io_engine.h"
+#include "headrace/optimizer_state.h"
 #include "headrace/swap_journal.h"
 #include "headrace/swap_store.h"
 
@@ -60,6 +61,7 @@ struct InspectedRank {
   int stage = 0;
   std::string dtype;
   bool optimizer_sharded = false;
+  StateFormat states;
   Durability durability = Durability::step;
   SwapOwner owner;
   std::vector<std::uint64_t> steps;                              // committed and whole, oldest first

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "headrace/bytes.h"
@@ -31,6 +32,7 @@ struct StateFormat {
   bool operator==(const StateFormat&) const = default;
 };
 StateFormat format_of(const OptimizerArguments& arguments, MasterDType master, MomentDType moments);
+std::string text_of(const StateFormat& format);  // "adam, fp32 master, int8 moments"
 
 // One of the arrays behind the master. Squared ones are never negative, and int8 keeps their roots.
 struct Moment {
@@ -61,8 +63,8 @@ struct MomentArray {
 };
 
 // The arrays of numel elements end to end: master, then the moments, each with its scales behind it; int8
-// codes padded to whole quantisation blocks. Every array is aligned to its elements when the memory is
-// aligned to 4 bytes.
+// codes padded to whole quantisation blocks, an odd number of bf16 values by one more. Every array, and the
+// end, is aligned to 4 bytes when the memory is.
 struct StateArrays {
   std::byte* master = nullptr;  // null where the format has none
   std::array<MomentArray, most_moments> moments;

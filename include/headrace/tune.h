@@ -18,7 +18,7 @@ namespace headrace {
 
 // What is tuned. The values are those of the settings of the same names; the defaults are a run's.
 struct SwapPoint {
-  Bytes block_bytes = 3 << 20;    // one optimizer block: master and moments
+  Bytes block_bytes = 3 << 20;    // one optimizer block: its states take at most so much
   std::uint32_t buffers = 8;      // blocks in memory: read ahead, updated, written behind
   std::uint32_t queue_depth = 0;  // 0: the engine's choice for the drive
   Bytes request_bytes = 0;        // likewise
@@ -44,7 +44,9 @@ struct TuneOptions {
   Bytes host_memory_bytes = Bytes{1} << 30;  // most that a point may take
   std::uint64_t parameters = 0;              // of the run that is planned; 0: as many as a trial has
   Durability durability = Durability::step;
-  int threads = 0;  // of the update, where the user has chosen; 0: this machine's
+  StateFormat states;   // of the run
+  double momentum = 0;  // of the run's SGD, where states.momentum
+  int threads = 0;      // of the update, where the user has chosen; 0: this machine's
 };
 
 // One sample of a point, or why there is none.

@@ -128,7 +128,7 @@ Measured measure(SwapPipeline& pipeline, const SwapPoint& point, int rounds) {
   (void)pipeline.step(UpdateKind::null);
   Measured measured;
   measured.peak_rss = peak_rss_bytes();
-  measured.compute = resident_update_seconds(block_numel(point.block_bytes), 1.0);
+  measured.compute = resident_update_seconds({}, block_numel(point.block_bytes, {}), 1.0);
   const KernelBytes before = kernel_bytes();
   for (int r = 0; r < rounds; ++r) {
     measured.rounds.push_back(measure_round(pipeline, r, measured.compute, point.buffers));

@@ -22,7 +22,7 @@ BlockReader::BlockReader(SwapStore& store) : store_(store) {
   if (memory_ == nullptr) throw std::bad_alloc();
 }
 
-void BlockReader::run(const std::function<void(std::uint32_t, std::span<const float>)>& visit,
+void BlockReader::run(const std::function<void(std::uint32_t, std::span<std::byte>)>& visit,
                       const std::function<void(std::uint32_t, const Error&)>& damaged,
                       const std::function<bool()>& go_on) {
   const auto blocks = static_cast<std::uint32_t>(store_.blocks().size());
@@ -41,8 +41,7 @@ void BlockReader::run(const std::function<void(std::uint32_t, std::span<const fl
       continue;
     }
     const HostLease lease = ticket.take();
-    visit(block,
-          {reinterpret_cast<const float*>(lease.data()), store_.blocks()[block].bytes / sizeof(float)});
+    visit(block, {lease.data(), store_.blocks()[block].bytes});
   }
   for (SwapTicket& ticket : ahead) {  // of a stop: they still write to the memory
     try {

@@ -15,9 +15,9 @@ namespace headrace {
 class BlockReader {
  public:
   explicit BlockReader(SwapStore& store);
-  // `visit` gets the floats of each good block, `damaged` the error of each other one.
+  // `visit` gets the bytes of each good block, `damaged` the error of each other one.
   // Ends before the next block once `go_on` says no.
-  void run(const std::function<void(std::uint32_t block, std::span<const float> values)>& visit,
+  void run(const std::function<void(std::uint32_t block, std::span<std::byte> bytes)>& visit,
            const std::function<void(std::uint32_t block, const Error&)>& damaged,
            const std::function<bool()>& go_on);
 

@@ -38,6 +38,39 @@ LayoutBlock parse_block(const json& object, const std::vector<LayoutUnit>& units
   return block;
 }
 
+template <class Enum>
+Enum value_of(const json& object, const char* key, std::initializer_list<Enum> all) {
+  const auto name = object.at(key).get<std::string>();
+  for (const Enum value : all)
+    if (name == name_of(value)) return value;
+  throw CorruptData(fmt::format("the layout's {} is {}, which this version does not know", key, name));
+}
+
+// A layout without them is of Adam's in fp32.
+StateFormat parse_states(const json& layout) {
+  if (!layout.contains("states")) return {};
+  const json& object = layout.at("states");
+  using enum OptimizerKind;
+  return {.kind = value_of(object, "optimizer", {adam, adagrad, lion, sgd}),
+          .amsgrad = object.at("amsgrad").get<bool>(),
+          .momentum = object.at("momentum").get<bool>(),
+          .master = value_of(object, "master", {MasterDType::f32, MasterDType::bf16}),
+          .moments = value_of(object, "moments", {MomentDType::f32, MomentDType::bf16, MomentDType::int8})};
+}
+
+// 8-bit values are kept by quantisation blocks.
+void check_borders(const EngineLayout& layout) {
+  if (layout.states.moments != MomentDType::int8) return;
+  const auto check = [](std::uint64_t border) {
+    if (border % quantised_block_numel != 0)
+      throw CorruptData(fmt::format(
+          "element {} of the layout lies within a quantisation block, where none begins", border));
+  };
+  for (const LayoutBlock& block : layout.blocks) check(block.first);
+  for (const LayoutUnit& unit : layout.units)
+    for (const LayoutParameter& parameter : unit.parameters) check(parameter.offset);
+}
+
 }  // namespace
 
 std::uint64_t EngineLayout::parameter_numel() const {
@@ -60,8 +93,10 @@ EngineLayout parse_engine_layout(const std::string& text) {
     layout.stage = object.at("stage").get<int>();
     layout.dtype = object.at("dtype").get<std::string>();
     layout.optimizer_sharded = object.at("optimizer_sharded").get<bool>();
+    layout.states = parse_states(object);
     for (const json& unit : object.at("units")) layout.units.push_back(parse_unit(unit, layout.parameters));
     for (const json& block : object.at("blocks")) layout.blocks.push_back(parse_block(block, layout.units));
+    check_borders(layout);
     return layout;
   } catch (const json::exception&) {
     throw CorruptData("the layout in store.json is not one that this version's engine writes");
@@ -78,8 +113,9 @@ CommitState parse_commit_state(const std::string& text) {
   }
 }
 
-BlockSum hash_block(const EngineLayout& layout, const LayoutBlock& block, std::span<const float> values) {
+BlockSum hash_block(const EngineLayout& layout, const LayoutBlock& block, std::span<std::byte> states) {
   const std::vector<LayoutParameter>& parameters = layout.units[block.unit].parameters;
+  const StateArrays arrays = state_arrays(layout.states, states.data(), block.numel);
   BlockSum result;
   const std::uint64_t block_end = block.first + block.numel;
   auto parameter = std::partition_point(
@@ -88,11 +124,8 @@ BlockSum hash_block(const EngineLayout& layout, const LayoutBlock& block, std::s
   for (; parameter != parameters.end() && parameter->offset < block_end; ++parameter) {
     const std::uint64_t begin = std::max(block.first, parameter->offset);
     const std::uint64_t numel = std::min(block_end, parameter->offset + parameter->numel) - begin;
-    for (const StateKind kind : {StateKind::master, StateKind::exp_avg, StateKind::exp_avg_sq}) {
-      const std::uint64_t start = static_cast<std::uint64_t>(kind) * block.numel + (begin - block.first);
-      result.sum += hash_values(state_key(parameter->name, kind), begin - parameter->offset,
-                                values.subspan(start, numel));
-    }
+    result.sum += hash_states(parameter->name, begin - parameter->offset, layout.states, arrays,
+                              begin - block.first, numel);
     result.numel += numel;
   }
   return result;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "headrace/bytes.h"
+#include "headrace/optimizer_state.h"
 
 namespace headrace {
 
@@ -23,19 +24,18 @@ struct LayoutUnit {
   std::vector<LayoutParameter> parameters;  // in order of offset, empty ones left out
 };
 
-// The block holds master[numel], exp_avg[numel], exp_avg_sq[numel] of the unit's elements [first, first +
-// numel).
+// The block holds the states (state_arrays) of the unit's elements [first, first + numel).
 struct LayoutBlock {
   std::size_t unit = 0;
   std::uint64_t first = 0, numel = 0;
 };
-inline constexpr Bytes layout_bytes_per_element = 3 * sizeof(float);
 
 struct EngineLayout {
   std::uint32_t rank = 0, world_size = 0;
   int stage = 0;
   std::string dtype;
   bool optimizer_sharded = false;
+  StateFormat states;
   std::uint64_t parameters = 0;  // empty ones included
   std::vector<LayoutUnit> units;
   std::vector<LayoutBlock> blocks;
@@ -51,9 +51,9 @@ struct CommitState {
 CommitState parse_commit_state(const std::string& text);  // throws CorruptData
 
 struct BlockSum {
-  std::uint64_t sum = 0;    // of hash_values over the three kinds
+  std::uint64_t sum = 0;    // of hash_states
   std::uint64_t numel = 0;  // parameter elements met, alignment gaps left out
 };
-BlockSum hash_block(const EngineLayout& layout, const LayoutBlock& block, std::span<const float> values);
+BlockSum hash_block(const EngineLayout& layout, const LayoutBlock& block, std::span<std::byte> states);
 
 }  // namespace headrace

@@ -101,10 +101,11 @@ class Inspection {
     for (const RankStore& store : stores_) {
       const EngineLayout& layout = store.layout;
       if (layout.world_size != first.world_size || layout.stage != first.stage ||
-          layout.optimizer_sharded != first.optimizer_sharded) {
+          layout.optimizer_sharded != first.optimizer_sharded || layout.states != first.states) {
         report_.problems.push_back(fmt::format(
-            "{} is of another run than {}: world size {} and {}, stage {} and {}", store.facts.directory,
-            stores_.front().facts.directory, layout.world_size, first.world_size, layout.stage, first.stage));
+            "{} is of another run than {}: world size {} and {}, stage {} and {}, states of {} and {}",
+            store.facts.directory, stores_.front().facts.directory, layout.world_size, first.world_size,
+            layout.stage, first.stage, text_of(layout.states), text_of(first.states)));
         return false;
       }
       if (layout.rank < present.size()) present[layout.rank] = true;
@@ -265,11 +266,11 @@ class Inspection {
     BlockSum total;
     const bool counted = checks_pieces(rank);
     BlockReader(store).run(
-        [&](std::uint32_t block, std::span<const float> values) {
+        [&](std::uint32_t block, std::span<std::byte> bytes) {
           if (!counted) note(rank, block, {}, listed);
-          count(values.size_bytes());
+          count(bytes.size());
           if (!hash) return;
-          const BlockSum sum = hash_block(rank.layout, rank.layout.blocks[block], values);
+          const BlockSum sum = hash_block(rank.layout, rank.layout.blocks[block], bytes);
           total.sum += sum.sum;
           total.numel += sum.numel;
         },

@@ -154,6 +154,7 @@ std::string rank_text(const InspectedRank& rank, bool journal) {
        fmt::format("{}, {}, {}; stage {}, {}, optimizer states {}", count_text(rank.units, "unit"),
                    count_text(rank.parameters, "parameter"), count_text(rank.parameter_numel, "element"),
                    rank.stage, rank.dtype, rank.optimizer_sharded ? "sharded" : "replicated"));
+  line("states", text_of(rank.states));
   line("sizes", sizes_text(rank));
   if (journal && !rank.generations.empty()) line("generations", generations_text(rank));
   if (journal) line("layout", rank.layout_identity);

@@ -13,10 +13,10 @@ void check_blocks(const SwapDescription& description, const EngineLayout& layout
     throw CorruptData(fmt::format("{} has {} blocks, its layout {}", directory, description.blocks.size(),
                                   layout.blocks.size()));
   for (std::size_t i = 0; i < description.blocks.size(); ++i)
-    if (description.blocks[i].bytes != layout.blocks[i].numel * layout_bytes_per_element)
-      throw CorruptData(fmt::format("block \"{}\" of {} has {} bytes, its layout says {} elements",
+    if (description.blocks[i].bytes != state_bytes(layout.states, layout.blocks[i].numel))
+      throw CorruptData(fmt::format("block \"{}\" of {} has {} bytes, its layout says {} elements of {}",
                                     description.blocks[i].name, directory, description.blocks[i].bytes,
-                                    layout.blocks[i].numel));
+                                    layout.blocks[i].numel, text_of(layout.states)));
 }
 
 // A journal that cannot be read is named by the path's state, or by what describe() throws.
@@ -54,6 +54,7 @@ RankStore describe_rank(const std::vector<std::string>& folders) {
   facts.stage = store.layout.stage;
   facts.dtype = store.layout.dtype;
   facts.optimizer_sharded = store.layout.optimizer_sharded;
+  facts.states = store.layout.states;
   facts.parity = description.parity;
   facts.durability = description.durability;
   facts.owner = description.owner;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "headrace/errors.h"
+#include "headrace/kernels.h"
 #include "headrace/train.h"
 #include "src/cli/commands.h"
 
@@ -42,12 +43,21 @@ PlanReport make_report(const ResolvedOptions& options) {
   return report;
 }
 
+double bytes_a_parameter(const StateFormat& states) {
+  return static_cast<double>(state_bytes(states, norm_chunk_numel)) / norm_chunk_numel;
+}
+
 Json to_json(const PlanReport& report) {
   const MemoryPlan& memory = report.run.memory;
+  const StateFormat states = report.run.request.engine.state_format();
   return {{"fits", report.fits()},
           {"stage", memory.stage},
           {"world_size", memory.world_size},
           {"parameters", report.run.parameters},
+          {"optimizer", name_of(states.kind)},
+          {"master_dtype", name_of(states.master)},
+          {"moment_dtype", name_of(states.moments)},
+          {"state_bytes_a_parameter", bytes_a_parameter(states)},
           {"tiers",
            {{"device", tag_bytes(memory.device)},
             {"host", tag_bytes(memory.host)},
@@ -109,6 +119,8 @@ std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
                                  options.model.name, report.run.parameters, name_of(options.engine.dtype),
                                  memory.stage, memory.world_size, memory.world_size == 1 ? "" : "s",
                                  options.batch.micro, options.model_options.sequence);
+  const StateFormat states = options.engine.state_format();
+  text += fmt::format("optimizer: {}; {} bytes a parameter\n", text_of(states), bytes_a_parameter(states));
   text += ledger_table(memory) + '\n';
   if (memory.world_size > 1)
     text += fmt::format("on the wire a step, all ranks: {} all-gather, {} reduce-scatter\n",

@@ -1,6 +1,7 @@
 // `headrace tune`: finds block size, buffers, queue depth, request size and I/O engine for optimizer states
 // on NVMe.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -29,8 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TuneFlags {
-  std::vector<std::string> swap_paths, parity, seconds, host_memory, parameters, durability, threads,
-      endurance, json, to;
+  std::vector<std::string> swap_paths, parity, seconds, host_memory, parameters, durability, optimizer,
+      momentum, master_dtype, moments, threads, endurance, json, to;
+  bool amsgrad = false;
 };
 
 double number_of(const std::string& flag, const std::string& text, double least, double most, bool whole) {
@@ -100,6 +102,39 @@ std::uint32_t parity_of(const TuneFlags& flags) {
   return parity;
 }
 
+// The choice's place among the names; 0 where none is given.
+std::size_t choice_of(const std::string& flag, const std::vector<std::string>& given,
+                      const std::vector<std::string>& names) {
+  if (given.empty()) return 0;
+  const std::string& name = only_value(flag, given);
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end())
+    throw UsageError(
+        fmt::format("{}: \"{}\" is not one of {}.", flag, shortened(name), fmt::join(names, ", ")));
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+void read_states(const TuneFlags& flags, TuneOptions& options) {
+  using enum OptimizerKind;
+  constexpr OptimizerKind kinds[] = {adam, adam, adagrad, lion, sgd};
+  OptimizerArguments optimizer;
+  optimizer.kind =
+      kinds[choice_of("--optimizer", flags.optimizer, {"adamw", "adam", "adagrad", "lion", "sgd"})];
+  optimizer.amsgrad = flags.amsgrad;
+  if (!flags.momentum.empty())
+    optimizer.momentum = number_of("--momentum", only_value("--momentum", flags.momentum), 0, 1, false);
+  if (optimizer.amsgrad && optimizer.kind != adam)
+    throw UsageError("--amsgrad has a meaning for --optimizer adamw and adam alone.");
+  if (!flags.momentum.empty() && optimizer.kind != sgd)
+    throw UsageError("--momentum has a meaning for --optimizer sgd alone.");
+  const auto master =
+      static_cast<MasterDType>(choice_of("--master-dtype", flags.master_dtype, {"fp32", "bf16"}));
+  const auto moments =
+      static_cast<MomentDType>(choice_of("--moments", flags.moments, {"fp32", "bf16", "int8"}));
+  options.states = format_of(optimizer, master, moments);
+  options.momentum = optimizer.momentum;
+}
+
 TuneOptions options_of(const TuneFlags& flags) {
   constexpr double shortest = 2, longest = 86400, most_parameters = 1e13;
   TuneOptions options;
@@ -112,6 +147,7 @@ TuneOptions options_of(const TuneFlags& flags) {
     options.parameters = static_cast<std::uint64_t>(
         number_of("--parameters", only_value("--parameters", flags.parameters), 1, most_parameters, true));
   options.durability = durability_of(flags.durability);
+  read_states(flags, options);
   if (!flags.threads.empty())
     options.threads =
         static_cast<int>(number_of("--threads", only_value("--threads", flags.threads), 1, 4096, true));
@@ -236,6 +272,12 @@ void add_tune(CLI::App& program, int& status) {
   add("--host-memory", flags->host_memory, "most that the swap buffers may take (default 1GiB)", "SIZE");
   add("--parameters", flags->parameters, "of the run to predict a step for, like 7e9", "N");
   add("--durability", flags->durability, "of the run: step or none (default step)", "step|none");
+  add("--optimizer", flags->optimizer, "of the run: adamw, adam, adagrad, lion or sgd (default adamw)",
+      "NAME");
+  command->add_flag("--amsgrad", flags->amsgrad, "of the run: Adam keeps a third moment");
+  add("--momentum", flags->momentum, "of the run's SGD; 0 keeps no moment (default 0)", "X");
+  add("--master-dtype", flags->master_dtype, "of the run: fp32 or bf16 (default fp32)", "TYPE");
+  add("--moments", flags->moments, "of the run: fp32, bf16 or int8 (default fp32)", "TYPE");
   add("--threads", flags->threads, "CPU threads of the update (default: this machine's)", "N");
   add("--endurance-tbw", flags->endurance,
       "terabytes that the drive, or all of them together, may be written", "N");

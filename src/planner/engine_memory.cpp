@@ -88,7 +88,8 @@ void add_swap_store(MemoryPlan& plan, const std::vector<SwapBlock>& blocks, cons
 void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& options) {
   const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
   Bytes total = 0;
-  for (const OptimizerBlock& block : blocks) total += block.range.numel * state_bytes_per_element;
+  const StateFormat format = options.state_format();
+  for (const OptimizerBlock& block : blocks) total += state_bytes(format, block.range.numel);
   switch (rank.placement.optimizer.tier) {
     case Tier::device:
       add_device(plan, MemoryTag::optimizer, total);
@@ -97,7 +98,7 @@ void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
       add_host(plan, MemoryTag::optimizer, total);
       break;
     case Tier::nvme:
-      add_swap_store(plan, swap_blocks(rank.units, blocks), options);
+      add_swap_store(plan, swap_blocks(rank.units, blocks, format), options);
       add_host(plan, MemoryTag::staging,
                state_buffer_bytes(block_numel(options), options) * options.swap_buffers);
       add_host(plan, MemoryTag::optimizer, bytes_of_chosen(blocks, cached_blocks(blocks, options), options));

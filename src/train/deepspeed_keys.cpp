@@ -35,11 +35,26 @@ void set_recompute(Settings& settings, const ConfigValue& value) {
 void set_pinned(Settings& settings, const ConfigValue& value) {
   if (!value.json().is_null() && !value.boolean()) settings.pin_memory = false;
 }
-void set_optimizer_type(Settings&, const ConfigValue& value) {
-  if (value.choice({"AdamW", "Adam", "Lion", "Adagrad", "Lamb", "Muon", "OneBitAdam", "ZeroOneAdam",
-                    "OneBitLamb"}) > 1)
-    throw UsageError(fmt::format("{}: the optimizer {} is not available in this version. AdamW and Adam are.",
-                                 value.key(), value.json().dump()));
+void set_optimizer_type(Settings& settings, const ConfigValue& value) {
+  using enum OptimizerChoice;
+  constexpr OptimizerChoice available[] = {adamw, deepspeed_adam, lion, adagrad, sgd};
+  const std::size_t choice = value.choice(
+      {"AdamW", "Adam", "Lion", "Adagrad", "SGD", "Lamb", "Muon", "OneBitAdam", "ZeroOneAdam", "OneBitLamb"});
+  if (choice >= std::size(available))
+    throw UsageError(
+        fmt::format("{}: the optimizer {} is not available in this version. AdamW, Adam, Lion, Adagrad and "
+                    "SGD are.",
+                    value.key(), value.json().dump()));
+  settings.optimizer = available[choice];
+}
+void set_adam_w_mode(Settings& settings, const ConfigValue& value) {
+  settings.adam_w_mode = value.boolean();
+}
+void set_bf16_master(Settings& settings, const ConfigValue& value) {
+  settings.master_dtype = value.boolean() ? MasterDType::bf16 : MasterDType::f32;
+}
+void set_bf16_moments(Settings& settings, const ConfigValue& value) {
+  settings.moment_dtype = value.boolean() ? MomentDType::bf16 : MomentDType::f32;
 }
 void set_peak(Settings& settings, const ConfigValue& value) {
   settings.learning_rate = learning_rate_value(value);  // warmup_max_lr goes before it
@@ -114,8 +129,11 @@ Table precision_keys() {
       {"bf16.immediate_grad_update", hint, "", "false", ""},
       {"bf16.check_grad_overflow", not_available, "", "true",
        "steps with non-finite gradients are always skipped"},
-      {"bf16.bf16_master_weights_and_grads", not_available, "", "false", "master weights are fp32"},
-      {"bf16.bf16_optimizer_states", not_available, "", "false", "moments are fp32"},
+      {"bf16.bf16_master_weights_and_grads", works, "master_dtype", "false",
+       "a bf16 master, rounded stochastically; gradients are in the model's type in any case",
+       set_bf16_master},
+      {"bf16.bf16_optimizer_states", works, "moments", "false",
+       "bf16 moments, rounded stochastically, with any master", set_bf16_moments},
       {"torch_autocast.enabled", not_available, "", "false",
        "choose the type with \"bf16\" or headrace.dtype"},
       {"torch_autocast.dtype", hint, "", "null", ""},
@@ -227,16 +245,23 @@ Table optimizer_and_scheduler_keys() {
   using D = DeepSpeedScheduler;
   const std::string o = "optimizer.params.", s = "scheduler.params.";
   return {
-      {"optimizer.type", works, "", "null", "AdamW or Adam", set_optimizer_type},
+      {"optimizer.type", works, "optimizer", "null",
+       "AdamW, Adam (AdamW unless adam_w_mode is false), Lion, Adagrad or SGD", set_optimizer_type},
       {"optimizer.legacy_fusion", hint, "", "false", ""},
       {o + "lr", works, "learning_rate", "1e-3", "peak learning rate", set_peak},
       {o + "betas", works, "beta1", "[0.9, 0.999]", "decays of the two moments", set_betas},
       {o + "eps", works, "epsilon", "1e-8", "added to the root of the second moment"},
       {o + "weight_decay", works, "weight_decay", "0", "of matrices; norms and biases have none"},
-      {o + "adam_w_mode", works, "decoupled", "true", "AdamW when true"},
-      {o + "adamw_mode", works, "decoupled", "true", "AdamW when true"},
+      {o + "adam_w_mode", works, "adam_w_mode", "true", "Adam is AdamW when true", set_adam_w_mode},
+      {o + "adamw_mode", works, "adam_w_mode", "true", "Adam is AdamW when true", set_adam_w_mode},
       {o + "bias_correction", not_available, "", "true", "bias is always corrected"},
-      {o + "amsgrad", not_available, "", "false", "AdamW and Adam are available"},
+      {o + "amsgrad", works, "amsgrad", "false", "Adam divides by the largest second moment so far"},
+      {o + "momentum", works, "momentum", "0", "SGD: decay of its moment"},
+      {o + "dampening", works, "dampening", "0", "SGD: part of the gradient that its moment leaves out"},
+      {o + "nesterov", works, "nesterov", "false", "SGD: looks ahead by the momentum"},
+      {o + "lr_decay", works, "lr_decay", "0", "Adagrad: the rate falls as 1 / (1 + steps * X)"},
+      {o + "initial_accumulator_value", not_available, "", "0", "Adagrad's sum starts at 0"},
+      {o + "maximize", works, "maximize", "false", "goes up the gradient"},
       {o + "torch_adam", hint, "", "false", ""},
       {"scheduler.type", works, "schedule", "null", "WarmupLR, WarmupDecayLR or WarmupCosineLR",
        set_scheduler_type},

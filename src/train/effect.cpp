@@ -42,6 +42,17 @@ bool decays(const Settings& settings) {
          settings.decay != ScheduleOptions::Decay::constant;
 }
 
+template <OptimizerChoice... choices>
+bool is_one_of(const Settings& settings) {
+  return ((settings.optimizer == choices) || ...);
+}
+bool keeps_momentum(const Settings& settings) {
+  return settings.optimizer == OptimizerChoice::sgd && settings.momentum > 0;
+}
+bool keeps_moments(const Settings& settings) {
+  return moment_count(state_format(settings)) > 0;
+}
+
 bool shares_load(const Settings& settings) {
   return uses_nvme(settings) && settings.swap_paths.size() > 1 && settings.swap_parity == 0;
 }
@@ -51,7 +62,18 @@ constexpr std::string_view nvme = "something on NVMe (--offload-optimizer nvme, 
                            parameters_nvme = "parameters on NVMe (--offload-parameters nvme)",
                            gradients_nvme = "gradients on NVMe (--offload-gradients nvme)",
                            stage_3 = "stage 3 (--stage 3)";
+using enum OptimizerChoice;
+constexpr std::string_view with_momentum = "SGD with momentum (--optimizer sgd --momentum 0.9)";
 constexpr Condition conditions[] = {
+    {"beta1", false, "--optimizer adamw, adam or lion", is_one_of<adamw, adam, deepspeed_adam, lion>},
+    {"beta2", false, "--optimizer adamw, adam or lion", is_one_of<adamw, adam, deepspeed_adam, lion>},
+    {"epsilon", false, "--optimizer adamw, adam or adagrad", is_one_of<adamw, adam, deepspeed_adam, adagrad>},
+    {"amsgrad", false, "--optimizer adamw or adam", is_one_of<adamw, adam, deepspeed_adam>},
+    {"momentum", false, "--optimizer sgd", is_one_of<sgd>},
+    {"dampening", false, with_momentum, keeps_momentum},
+    {"nesterov", false, with_momentum, keeps_momentum},
+    {"lr_decay", false, "--optimizer adagrad", is_one_of<adagrad>},
+    {"moments", false, "an optimizer that keeps moments (SGD: with --momentum)", keeps_moments},
     {"durability", false, optimizer_nvme, optimizer_on_nvme},
     {"overwrite_swap", true, optimizer_nvme, optimizer_on_nvme},
     {"swap_parity", false, nvme, uses_nvme},

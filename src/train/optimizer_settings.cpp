@@ -25,13 +25,53 @@ void set_warmup(Settings& settings, const ConfigValue& value) {
     settings.scheduler.warmup_steps = settings.warmup_steps;
 }
 
-}  // namespace
+void set_optimizer(Settings& settings, const ConfigValue& value) {
+  settings.optimizer =
+      static_cast<OptimizerChoice>(value.choice({"adamw", "adam", "adagrad", "lion", "sgd"}));
+  settings.adam_w_mode.reset();
+}
+Json get_optimizer(const Settings& settings) {
+  constexpr const char* names[] = {"adamw", "adam", "adagrad", "lion", "sgd", "adam"};
+  return names[static_cast<std::size_t>(settings.optimizer)];
+}
+void set_master(Settings& settings, const ConfigValue& value) {
+  settings.master_dtype = static_cast<MasterDType>(value.choice({"fp32", "bf16", "none"}));
+}
+Json get_master(const Settings& settings) {
+  return name_of(settings.master_dtype);
+}
+void set_moments(Settings& settings, const ConfigValue& value) {
+  settings.moment_dtype = static_cast<MomentDType>(value.choice({"fp32", "bf16", "int8"}));
+}
+Json get_moments(const Settings& settings) {
+  return name_of(settings.moment_dtype);
+}
+void set_dampening(Settings& settings, const ConfigValue& value) {
+  settings.dampening = value.number(0, 1);
+}
 
-std::vector<NativeSetting> optimizer_group() {
+std::vector<NativeSetting> state_settings() {
   return {
-      {{"learning_rate", group, "X", "peak of the schedule (default 3e-4)", true},
+      {{"optimizer", group, "NAME", "adamw, adam, adagrad, lion or sgd (default adamw)"},
+       set_optimizer,
+       get_optimizer},
+      {{"master_dtype", group, "TYPE",
+        "fp32, bf16 (rounded stochastically) or none: the parameters themselves (default fp32)"},
+       set_master,
+       get_master},
+      {{"moments", group, "TYPE",
+        "fp32, bf16 (rounded stochastically) or int8 (by blocks of 64) (default fp32)"},
+       set_moments,
+       get_moments},
+  };
+}
+
+std::vector<NativeSetting> rate_settings() {
+  return {
+      {{"learning_rate", group, "X",
+        "peak of the schedule (default 3e-4; adam, sgd 1e-3, adagrad 1e-2, lion 1e-4)", true},
        set_learning_rate,
-       get<&S::learning_rate>},
+       get_optional<&S::learning_rate>},
       {{"warmup_steps", group, "N", "steps of linear warm-up (default 0)", true},
        set_warmup,
        get_optional<&S::warmup_steps>},
@@ -44,22 +84,52 @@ std::vector<NativeSetting> optimizer_group() {
       {{"clip", group, "X", "largest global gradient norm; 0: no clipping (default 1)", true},
        set_number<&S::clip>,
        get<&S::clip>},
+  };
+}
+
+std::vector<NativeSetting> hyper_parameters() {
+  return {
       {{"beta1", group, "X", "decay of the first moment (default 0.9)", true},
        set_probability<&S::beta1, 1>,
-       get<&S::beta1>},
-      {{"beta2", group, "X", "decay of the second moment (default 0.95)", true},
+       get_optional<&S::beta1>},
+      {{"beta2", group, "X", "decay of the second moment (default 0.95; adam 0.999, lion 0.99)", true},
        set_probability<&S::beta2, 1>,
-       get<&S::beta2>},
-      {{"epsilon", group, "X", "added to the root of the second moment (default 1e-8)", true},
+       get_optional<&S::beta2>},
+      {{"epsilon", group, "X", "added to the root of the second moment (default 1e-8; adagrad 1e-10)", true},
        set_number<&S::epsilon>,
-       get<&S::epsilon>},
-      {{"weight_decay", group, "X", "of matrices; norms and biases have none (default 0.1)", true},
+       get_optional<&S::epsilon>},
+      {{"weight_decay", group, "X",
+        "of matrices; norms and biases have none (default 0.1; other than adamw 0)", true},
        set_number<&S::weight_decay>,
-       get<&S::weight_decay>},
-      {{"decoupled", group, "BOOL", "true: AdamW, false: Adam (default true)", true},
-       set_boolean<&S::decoupled>,
-       get<&S::decoupled>},
+       get_optional<&S::weight_decay>},
+      {{"amsgrad", group, "", "adam, adamw: divide by the largest second moment so far, a third one"},
+       set_boolean<&S::amsgrad>,
+       get<&S::amsgrad>},
+      {{"momentum", group, "X", "sgd: decay of its moment; 0 keeps none (default 0)"},
+       set_number<&S::momentum>,
+       get<&S::momentum>},
+      {{"dampening", group, "X", "sgd: part of the gradient that the moment leaves out (default 0)", true},
+       set_dampening,
+       get<&S::dampening>},
+      {{"nesterov", group, "", "sgd: look ahead by the momentum", true},
+       set_boolean<&S::nesterov>,
+       get<&S::nesterov>},
+      {{"lr_decay", group, "X", "adagrad: the rate falls as 1 / (1 + steps * X) (default 0)", true},
+       set_number<&S::rate_decay>,
+       get<&S::rate_decay>},
+      {{"maximize", group, "", "go up the gradient instead of down", true},
+       set_boolean<&S::maximize>,
+       get<&S::maximize>},
   };
+}
+
+}  // namespace
+
+std::vector<NativeSetting> optimizer_group() {
+  std::vector<NativeSetting> all = state_settings();
+  for (const auto& part : {rate_settings, hyper_parameters})
+    for (NativeSetting& setting : part()) all.push_back(std::move(setting));
+  return all;
 }
 
 }  // namespace headrace::settings

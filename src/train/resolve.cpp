@@ -44,7 +44,7 @@ ScheduleOptions deepspeed_schedule(const Settings& settings) {
       given.logarithmic ? ScheduleOptions::Warmup::deepspeed_log : ScheduleOptions::Warmup::deepspeed_linear;
   schedule.warmup_steps = given.warmup_steps.value_or(1000);
   schedule.total_steps = given.total_steps.value_or(settings.steps);
-  schedule.peak = given_or(given.maximum_rate, settings.learning_rate);
+  schedule.peak = given_or(given.maximum_rate, *settings.learning_rate);
   if (given.type == Type::warmup_cosine) {
     refuse_parameter(given.minimum_rate.has_value(), "warmup_min_lr", "WarmupCosineLR",
                      " Use warmup_min_ratio.");
@@ -73,9 +73,9 @@ ScheduleOptions resolve_schedule(const Settings& settings) {
   if (settings.scheduler.type != DeepSpeedScheduler::Type::none) return deepspeed_schedule(settings);
   return {.decay = settings.decay,
           .warmup = ScheduleOptions::Warmup::linear,
-          .peak = settings.learning_rate,
+          .peak = *settings.learning_rate,
           .start = 0.0,
-          .floor = settings.learning_rate * settings.minimum_rate_ratio,
+          .floor = *settings.learning_rate * settings.minimum_rate_ratio,
           .warmup_steps = settings.warmup_steps.value_or(0),
           .total_steps = settings.steps};
 }
@@ -95,8 +95,8 @@ void resolve_element_counts(Settings& settings, const ModelConfig& model, const 
   if (settings.bucket_numel)
     settings.bucket_bytes = std::min(*settings.bucket_numel, unit) * size_of(settings.dtype);
   if (settings.swap_block_numel)
-    settings.swap_block_bytes =
-        round_up(std::min(*settings.swap_block_numel, unit), norm_chunk_numel) * state_bytes_per_element;
+    settings.swap_block_bytes = block_chunk_bytes(state_format(settings)) *
+                                divide_up(std::min(*settings.swap_block_numel, unit), norm_chunk_numel);
   if (settings.prefetch_numel)
     settings.prefetch_units = std::min<std::uint64_t>(divide_up(*settings.prefetch_numel, unit),
                                                       static_cast<std::uint64_t>(model.layers) + 2);
@@ -123,6 +123,29 @@ void check_swap_paths(const Settings& settings) {
                                  user_name(settings, "swap_path_rates"), settings.swap_path_rates.size(),
                                  settings.swap_path_rates.size() == 1 ? "" : "s", paths,
                                  paths == 1 ? "" : "s"));
+}
+
+void check_swap_block(const Settings& settings) {
+  constexpr Bytes largest = Bytes{64} << 30;
+  const Bytes smallest = block_chunk_bytes(state_format(settings)), given = settings.swap_block_bytes;
+  if (!settings.given.contains("swap_block") || (given >= smallest && given <= largest)) return;
+  throw UsageError(
+      fmt::format("{}: {} is not a size from {} to {}: a block holds the states of {} elements at "
+                  "least.",
+                  user_name(settings, "swap_block"), format_bytes(given), format_bytes(smallest),
+                  format_bytes(largest), norm_chunk_numel));
+}
+
+// The CUDA kernels update Adam's states in fp32; the CPU's, which update what is off the device, any.
+void refuse_what_cuda_lacks(const Settings& settings) {
+  const StateFormat format = state_format(settings);
+  if (settings.device == DeviceKind::cpu || settings.optimizer_tier != Tier::device ||
+      format == StateFormat{})
+    return;
+  throw UsageError(
+      fmt::format("--device cuda updates the states of Adam and AdamW in fp32 alone, not those of {}. Give "
+                  "--offload-optimizer cpu, where the CPU updates them, or --device cpu.",
+                  text_of(format)));
 }
 
 // DeepSpeed has a path for each kind of state, and ignores it where that kind is not on NVMe.
@@ -191,11 +214,9 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.dtype = settings.dtype;
   engine.accumulation = static_cast<int>(batch.accumulation);
   engine.clip = settings.clip;
-  engine.optimizer.beta1 = settings.beta1;
-  engine.optimizer.beta2 = settings.beta2;
-  engine.optimizer.epsilon = settings.epsilon;
-  engine.optimizer.weight_decay = settings.weight_decay;
-  engine.optimizer.decoupled = settings.decoupled;
+  engine.optimizer = optimizer_arguments(settings);
+  engine.master_dtype = settings.master_dtype;
+  engine.moment_dtype = settings.moment_dtype;
   engine.seed = settings.seed;
   engine.host_memory_bytes = settings.host_memory_bytes;
   engine.bucket_bytes = settings.bucket_bytes;
@@ -267,7 +288,8 @@ std::string print_config(const Settings& settings) {
 std::string block_size_note(const Settings& settings) {
   if (!settings.given.contains("swap_block") || settings.swap_block_numel || !uses_nvme(settings)) return "";
   const Bytes given = settings.swap_block_bytes;
-  const Bytes used = block_numel(given) * state_bytes_per_element;
+  const StateFormat format = state_format(settings);
+  const Bytes used = state_bytes(format, block_numel(given, format));
   if (used == given) return "";
   return fmt::format("{}: blocks hold whole chunks of {} elements, so {} bytes instead of {}.",
                      user_name(settings, "swap_block"), norm_chunk_numel, used, given);
@@ -324,13 +346,16 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
                            .sequence = static_cast<int>(*settings.sequence_length),
                            .recompute = settings.recompute,
                            .fused_head = settings.fused_head};
+  resolve_optimizer(settings);
   resolve_parameter_path(settings);
   check_placement(settings);
   refuse_without_effect(settings);
   check_swap_paths(settings);
   resolve_element_counts(settings, options.model, options.model_options);
+  check_swap_block(settings);
   options.engine = engine_options(settings, options.batch, launch.rank);
   resolve_placement(options.engine);
+  refuse_what_cuda_lacks(settings);
   options.schedule = resolve_schedule(settings);
   options.steps = settings.steps;
   options.seed = settings.seed;

@@ -28,11 +28,15 @@ std::string schedule(const ScheduleOptions& options) {
 
 // The names are what a user would have to write to make the two equal.
 std::vector<std::string> differences(const Json& stored, const Json& current) {
+  const auto text = [](const Json& values, const std::string& name) {
+    return values.contains(name) ? values.at(name).dump() : "default";
+  };
+  Json all = current;
+  all.update(stored);
   std::vector<std::string> result;
-  for (const auto& [name, value] : current.items()) {
-    const Json before = stored.value(name, Json());
-    if (before != value) result.push_back(fmt::format("{} {} (was {})", name, value.dump(), before.dump()));
-  }
+  for (const auto& [name, value] : all.items())
+    if (const std::string before = text(stored, name), now = text(current, name); before != now)
+      result.push_back(fmt::format("{} {} (was {})", name, now, before));
   return result;
 }
 
@@ -58,24 +62,37 @@ std::string other_length(Json before, Json now) {
   return fmt::format("the learning rate now falls{}, as --steps says (before:{}).", length, old_length);
 }
 
+// What changes the update of this optimizer. Switches at their usual value are left out.
+void add_optimizer(Json& result, const EngineOptions& engine) {
+  const OptimizerArguments& a = engine.optimizer;
+  const bool is_adam = a.kind == OptimizerKind::adam, is_sgd = a.kind == OptimizerKind::sgd;
+  result["--weight-decay"] = a.weight_decay;
+  if (is_adam || a.kind == OptimizerKind::lion) result["--beta1"] = a.beta1, result["--beta2"] = a.beta2;
+  if (is_adam || a.kind == OptimizerKind::adagrad) result["--epsilon"] = a.epsilon;
+  if (is_adam) result["AdamW"] = a.decoupled;
+  if (!is_adam) result["--optimizer"] = name_of(a.kind);
+  if (a.kind == OptimizerKind::adagrad) result["--lr-decay"] = a.rate_decay;
+  if (is_sgd) result["--momentum"] = a.momentum, result["--dampening"] = a.dampening;
+  if (is_sgd && a.nesterov) result["--nesterov"] = true;
+  if (is_adam && a.amsgrad) result["--amsgrad"] = true;
+  if (a.maximize) result["--maximize"] = true;
+  if (engine.master_dtype != MasterDType::f32) result["--master-dtype"] = name_of(engine.master_dtype);
+  if (engine.moment_dtype != MomentDType::f32) result["--moments"] = name_of(engine.moment_dtype);
+}
+
 }  // namespace
 
 std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data) {
-  const OptimizerArguments& adam = options.engine.optimizer;
+  Json result = {{"--batch-size", options.batch.micro},
+                 {"--accumulation", options.batch.accumulation},
+                 {"learning rate", schedule(options.schedule)},
+                 {"--clip", options.engine.clip}};
+  add_optimizer(result, options.engine);
   return Json{{"samples",
                {{"--seed", options.seed},
                 {"--sequence-length", options.model_options.sequence},
                 {"data", data.fingerprint()}}},
-              {"result",
-               {{"--batch-size", options.batch.micro},
-                {"--accumulation", options.batch.accumulation},
-                {"learning rate", schedule(options.schedule)},
-                {"--clip", options.engine.clip},
-                {"--weight-decay", adam.weight_decay},
-                {"--beta1", adam.beta1},
-                {"--beta2", adam.beta2},
-                {"--epsilon", adam.epsilon},
-                {"AdamW", adam.decoupled}}}}
+              {"result", std::move(result)}}
       .dump();
 }
 

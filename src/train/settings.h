@@ -21,6 +21,9 @@ struct DeepSpeedScheduler {
   std::optional<std::uint64_t> warmup_steps, total_steps;
 };
 
+// deepspeed_adam: AdamW, unless adam_w_mode says otherwise.
+enum class OptimizerChoice : std::uint8_t { adamw, adam, adagrad, lion, sgd, deepspeed_adam };
+
 struct Settings {
   // Settings that the user gave, and the key or flag by which: "--swap-block", "headrace.swap_block".
   std::map<std::string, std::string, std::less<>> given;
@@ -33,12 +36,17 @@ struct Settings {
   BatchSizes batch;
   std::uint64_t steps = 100, seed = 0, eval_every = 0, eval_batches = 8;
 
-  double learning_rate = 3e-4, minimum_rate_ratio = 0.1;
+  double minimum_rate_ratio = 0.1;
   std::optional<std::uint64_t> warmup_steps;
   ScheduleOptions::Decay decay = ScheduleOptions::Decay::cosine;
   DeepSpeedScheduler scheduler;
-  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-  bool decoupled = true;
+  OptimizerChoice optimizer = OptimizerChoice::adamw;
+  std::optional<bool> adam_w_mode;                                           // DeepSpeed's
+  std::optional<double> learning_rate, beta1, beta2, epsilon, weight_decay;  // none: the optimizer's default
+  double momentum = 0, dampening = 0, rate_decay = 0;
+  bool amsgrad = false, nesterov = false, maximize = false;
+  MasterDType master_dtype = MasterDType::f32;
+  MomentDType moment_dtype = MomentDType::f32;
   double clip = 1.0;
 
   std::uint64_t stage = 0;
@@ -110,6 +118,11 @@ bool has_effect(const Settings& settings, std::string_view name);
 void refuse_without_effect(const Settings& settings);
 // ... and a given performance hint without effect is listed: "--swap-block, --io (nothing is on NVMe)".
 std::vector<std::string> hints_without_effect(const Settings& settings);
+
+// Makes one of the first five of the choice, and gives what is not given the optimizer's defaults.
+void resolve_optimizer(Settings& settings);
+OptimizerArguments optimizer_arguments(const Settings& settings);
+StateFormat state_format(const Settings& settings);
 
 // A learning rate that fp32 holds.
 double learning_rate_value(const ConfigValue& value);

@@ -1,6 +1,5 @@
 // Settings that tune how states go to and from the drives.
 #include "headrace/errors.h"
-#include "headrace/optimizer_blocks.h"
 #include "src/train/setting_access.h"
 #include "src/train/setting_groups.h"
 #include "src/train/setting_values.h"
@@ -9,8 +8,7 @@ namespace headrace::settings {
 namespace {
 
 void set_swap_block(Settings& settings, const ConfigValue& value) {
-  constexpr Bytes smallest = state_bytes_per_element * norm_chunk_numel;
-  settings.swap_block_bytes = buffer_bytes(value, smallest);
+  settings.swap_block_bytes = value.bytes();  // its range depends on the states: resolve.cpp
   settings.swap_block_numel.reset();
 }
 
@@ -48,7 +46,7 @@ Json get_swap_path_rates(const Settings& settings) {
 std::vector<NativeSetting> swap_tuning() {
   return {
       {{"swap_block", tuning, "SIZE",
-        "one read or write of states, in whole 48KiB; fixed for the life of a store (default 3MiB)"},
+        "one read or write of states; fixed for the life of a store (default 3MiB)"},
        set_swap_block,
        get<&S::swap_block_bytes>},
       {{"swap_path_rates", tuning, "RATE",

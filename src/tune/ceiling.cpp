@@ -9,14 +9,14 @@ namespace headrace::tune {
 namespace {
 
 void add_plain_rates(TuneCeiling& ceiling, std::vector<double> reads, std::vector<double> writes,
-                     const SwapPoint& point, double written_a_byte) {
+                     const SwapPipeline& pipeline, std::uint32_t buffers, double written_a_byte) {
   ceiling.read_bytes_per_second = median(std::move(reads));
   ceiling.write_bytes_per_second = median(std::move(writes));
-  const auto bytes = static_cast<double>(point.block_bytes);
+  const auto bytes = static_cast<double>(pipeline.block_bytes());
   ceiling.alone_seconds = shared_path_step({.read = bytes / ceiling.read_bytes_per_second,
                                             .compute = ceiling.compute_seconds,
                                             .write = written_a_byte * bytes / ceiling.write_bytes_per_second},
-                                           ceiling.blocks, point.buffers);
+                                           ceiling.blocks, buffers);
 }
 
 }  // namespace
@@ -49,7 +49,8 @@ TuneCeiling measure_ceiling(SwapPipeline& pipeline, RawFile* file, const SwapPoi
   ceiling.share = median(shares);
   ceiling.deviation = median_absolute_deviation(shares);
   if (file != nullptr)
-    add_plain_rates(ceiling, std::move(reads), std::move(writes), point, rounds.written_a_byte);
+    add_plain_rates(ceiling, std::move(reads), std::move(writes), pipeline, point.buffers,
+                    rounds.written_a_byte);
   return ceiling;
 }
 

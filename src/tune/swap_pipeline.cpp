@@ -46,8 +46,9 @@ EngineOptions engine_options(const SwapPipelineOptions& options) {
   engine.stage = 1;
   engine.optimizer_tier = Tier::nvme;
   engine.clip = 0;
-  engine.optimizer.decoupled = true;
-  engine.optimizer.weight_decay = 0.1;
+  engine.optimizer = optimizer_of(options.states);
+  engine.master_dtype = options.states.master;
+  engine.moment_dtype = options.states.moments;
   engine.host_memory_bytes = options.host_memory_bytes;
   engine.swap_block_bytes = options.point.block_bytes;
   engine.swap_buffers = options.point.buffers;
@@ -72,13 +73,15 @@ struct SwapPipeline::Impl {
   std::unique_ptr<Engine> engine;
   std::vector<UnitId> units;
   std::uint64_t blocks = 0;
+  Bytes block_bytes;
   TrainingState state;
 
   explicit Impl(const SwapPipelineOptions& options)
       : lanes(open_device(lane_options())),
         device(*lanes, device_capacity(options.parameters)),
         communicator(open_communicator(lane_options(), device)),
-        io(open_io(options.point)) {
+        io(open_io(options.point)),
+        block_bytes(state_bytes(options.states, block_numel(options.point.block_bytes, options.states))) {
     engine = std::make_unique<Engine>(device, kernels, *communicator, io.get(), engine_options(options));
     UpdateOverride::set(*engine, [this](const UpdateSpan& span, const OptimizerArguments& arguments) {
       update(span, arguments);
@@ -95,7 +98,8 @@ struct SwapPipeline::Impl {
   void add_units(const SwapPipelineOptions& options) {
     for (const UnitSpec& unit : make_units(options.parameters)) {
       units.push_back(engine->add_unit(unit));
-      blocks += divide_up(unit.parameters.front().numel(), block_numel(options.point.block_bytes));
+      blocks +=
+          divide_up(unit.parameters.front().numel(), block_numel(options.point.block_bytes, options.states));
     }
   }
 
@@ -142,12 +146,25 @@ std::uint64_t SwapPipeline::blocks() const {
   return impl_->blocks;
 }
 
+Bytes SwapPipeline::block_bytes() const {
+  return impl_->block_bytes;
+}
+
 Bytes SwapPipeline::host_bytes() const {
   return impl_->engine->host_budget().peak_total();
 }
 
 std::string_view SwapPipeline::io_name() const {
   return impl_->io->name();
+}
+
+OptimizerArguments optimizer_of(const StateFormat& states) {
+  OptimizerArguments optimizer;
+  optimizer.kind = states.kind;
+  optimizer.amsgrad = states.amsgrad;
+  optimizer.momentum = states.momentum ? 0.9 : 0;
+  optimizer.weight_decay = 0.1;
+  return optimizer;
 }
 
 Bytes planned_host_bytes(const SwapPipelineOptions& options) {

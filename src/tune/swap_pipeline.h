@@ -1,6 +1,7 @@
 // The engine's optimizer step with its states on NVMe and nothing else: units of synthetic parameters, whose
 // gradients and low-precision copies are on a device that keeps nothing (pattern_device.h). So a step moves
-// the 12 + 12 bytes a parameter of the states alone, and host memory is that of the swap buffers.
+// the bytes of the states alone, 12 + 12 a parameter for Adam in fp32, and host memory is that of the swap
+// buffers.
 //
 // Threads: one owner. Everything blocks.
 #pragma once
@@ -15,6 +16,7 @@ namespace headrace::tune {
 struct SwapPipelineOptions {
   SwapPoint point{};
   std::uint64_t parameters = 0;
+  StateFormat states{};
   std::vector<std::string>
       folders{};  // of the store, one a swap path; created, and left as they are at the end
   std::vector<double> path_rates{};  // as EngineOptions has them
@@ -46,7 +48,8 @@ class SwapPipeline {
   SwapStep step(UpdateKind kind);
 
   std::uint64_t blocks() const;
-  Bytes host_bytes() const;  // by the engine's budget, at most
+  Bytes block_bytes() const;  // states of a whole one
+  Bytes host_bytes() const;   // by the engine's budget, at most
   std::string_view io_name() const;
 
  private:
@@ -54,6 +57,8 @@ class SwapPipeline {
   std::unique_ptr<Impl> impl_;
 };
 
+// An optimizer that keeps such states.
+OptimizerArguments optimizer_of(const StateFormat& states);
 // Host memory of such a pipeline by the engine's own plan: what its budget will show. Pure.
 Bytes planned_host_bytes(const SwapPipelineOptions& options);
 std::unique_ptr<IoEngine> open_io(const SwapPoint& point);

@@ -32,6 +32,7 @@ std::vector<std::string> Trials::paths_of(const SwapPoint& point, const std::str
 SwapPipelineOptions Trials::pipeline_options(const SwapPoint& point, const std::string& store) const {
   return {.point = point,
           .parameters = parameters_,
+          .states = options_.states,
           .folders = paths_of(point, store),
           .path_rates = placements_[point.placement].rates,
           .parity = options_.parity,
@@ -92,7 +93,7 @@ TimedStep Trials::time_small_step(const SwapPoint& point) {
   constexpr std::size_t steps = 5;
   const std::string store = "small";
   SwapPipelineOptions options = pipeline_options(point, store);
-  options.parameters = block_numel(point.block_bytes) * options.folders.size();
+  options.parameters = block_numel(point.block_bytes, options_.states) * options.folders.size();
   std::vector<double> seconds;
   {
     SwapPipeline pipeline(options);

@@ -91,7 +91,7 @@ class Tuning {
     Bytes available = free_bytes(options_.swap_paths.front());
     for (const std::string& path : options_.swap_paths) available = std::min(available, free_bytes(path));
     constexpr DriveRates any = {1e9, 1e9};
-    if (trial_parameters(any, options_.seconds, available, options_.parameters) == 0)
+    if (trial_parameters(any, options_.seconds, available, options_.parameters, options_.states) == 0)
       throw DoesNotFit(
           fmt::format("{} has {} free, too little for the smallest trial. Free some space, or give a "
                       "--swap-path on a larger disk.",
@@ -119,12 +119,13 @@ class Tuning {
     tell_of_shared_file_systems();
     tell_of_memory();
     report_.placements = make_placements(options_.swap_paths, rates, options_.parity);
-    report_.trial_parameters = trial_parameters(together, options_.seconds, available, options_.parameters);
-    control_.note(
-        fmt::format("sized by these rates and the space there, a trial is a few steps of {:.1f} M parameters "
-                    "({} of states)",
-                    static_cast<double>(report_.trial_parameters) * 1e-6,
-                    format_bytes(state_bytes_per_element * report_.trial_parameters)));
+    report_.trial_parameters =
+        trial_parameters(together, options_.seconds, available, options_.parameters, options_.states);
+    control_.note(fmt::format(
+        "sized by these rates and the space there, a trial is a few steps of {:.1f} M parameters "
+        "({} of states: {})",
+        static_cast<double>(report_.trial_parameters) * 1e-6,
+        format_bytes(state_bytes(options_.states, report_.trial_parameters)), text_of(options_.states)));
   }
 
   void tell_of_shared_file_systems() const {
@@ -148,7 +149,7 @@ class Tuning {
 
   void search() {
     space_ = make_tune_space(options_.host_memory_bytes, report_.trial_parameters, has_io_uring(),
-                             report_.placements, options_.parity);
+                             report_.placements, options_.parity, options_.states);
     report_.defaults = space_.usual();
     TuneSearch search(space_.grid(), space_.start());
     trials_.emplace(options_, report_.placements, files_, report_.trial_parameters, options_.seconds / 120);
@@ -228,8 +229,9 @@ class Tuning {
       return;
     }
     begin_stage("ceiling");
-    const double compute = resident_update_seconds(
-        block_numel(best.block_bytes), std::min(0.5, options_.seconds / 100), options_.host_memory_bytes);
+    const double compute =
+        resident_update_seconds(options_.states, block_numel(best.block_bytes, options_.states),
+                                std::min(0.5, options_.seconds / 100), options_.host_memory_bytes);
     const std::unique_ptr<SwapPipeline> pipeline = trials_->open(best);
     report_.memory_bytes = pipeline->host_bytes();
     std::optional<RawFile> file;
@@ -240,7 +242,7 @@ class Tuning {
       control_.note("beside the best point's buffers --host-memory has no room for plain reads and writes");
     const double plain = file ? plain_seconds(deadline - now(), step) : 0;
     const double written_a_byte = static_cast<double>(written_by(best, report_.trial_parameters)) /
-                                  static_cast<double>(state_bytes_per_element * report_.trial_parameters);
+                                  static_cast<double>(state_bytes(options_.states, report_.trial_parameters));
     const TuneCeiling ceiling =
         measure_ceiling(*pipeline, file ? &*file : nullptr, best,
                         {.compute_seconds = compute,
@@ -266,8 +268,8 @@ class Tuning {
   }
 
   Bytes written_by(const SwapPoint& point, std::uint64_t parameters) const {
-    return written_bytes_a_step(parameters, report_.placements[point.placement].paths.size(),
-                                options_.parity);
+    return written_bytes_a_step(parameters, report_.placements[point.placement].paths.size(), options_.parity,
+                                options_.states);
   }
 
   void predict() {

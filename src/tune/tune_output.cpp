@@ -4,6 +4,7 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/memory.h"
+#include "headrace/optimizer_blocks.h"
 #include "headrace/tune.h"
 
 namespace headrace {
@@ -109,6 +110,17 @@ std::string absolute(const std::string& path) {
   return error ? path : whole.string();
 }
 
+// What the run must keep for the point to be the best of it; nothing for a run's defaults.
+void add_states(Json& native, const TuneOptions& options) {
+  constexpr StateFormat usual;
+  const StateFormat& states = options.states;
+  if (states.kind != usual.kind) native["optimizer"] = name_of(states.kind);
+  if (states.amsgrad) native["amsgrad"] = true;
+  if (states.momentum) native["momentum"] = options.momentum;
+  if (states.master != usual.master) native["master_dtype"] = name_of(states.master);
+  if (states.moments != usual.moments) native["moments"] = name_of(states.moments);
+}
+
 }  // namespace
 
 double written_bytes_a_day(const TuneReport& report) {
@@ -126,9 +138,10 @@ std::string config_fragment(const TuneReport& report, const TuneOptions& options
   const SwapPoint& best = *report.best;
   const SwapPlacement& placement = report.placements[best.placement];
   Json offload = {{"device", "nvme"}};
-  Json native = {{"swap_block", best.block_bytes},
-                 {"io", name_of(best.io)},
-                 {"durability", name_of(options.durability)}};
+  const Bytes block_bytes =
+      state_bytes(options.states, block_numel(best.block_bytes, options.states));  // as it is used
+  Json native = {
+      {"swap_block", block_bytes}, {"io", name_of(best.io)}, {"durability", name_of(options.durability)}};
   if (placement.paths.size() == 1) {
     offload["nvme_path"] = absolute(options.swap_paths[placement.paths.front()]);
   } else {
@@ -139,6 +152,7 @@ std::string config_fragment(const TuneReport& report, const TuneOptions& options
   }
   offload["buffer_count"] = best.buffers;
   if (options.threads > 0) native["threads"] = options.threads;
+  add_states(native, options);
   Json fragment = {{"zero_optimization", {{"offload_optimizer", std::move(offload)}}}};
   if (best.request_bytes > 0) fragment["aio"]["block_size"] = best.request_bytes;
   if (best.queue_depth > 0) fragment["aio"]["queue_depth"] = best.queue_depth;
@@ -152,6 +166,7 @@ std::string tune_json(const TuneReport& report, const TuneOptions& options, doub
                 {{"swap_paths", options.swap_paths},
                  {"threads", cpu_threads()},
                  {"available_memory_bytes", available_host_memory()}}},
+               {"states", text_of(options.states)},
                {"results", results_json(report)}};
   json["best"] = report.best ? point_json(*report.best, report) : Json();
   json["over_defaults"] = comparison_json(report.over_defaults, report);

@@ -11,7 +11,6 @@ namespace headrace::tune {
 namespace {
 
 constexpr Bytes kib = 1 << 10, mib = 1 << 20;
-constexpr Bytes state_bytes = state_bytes_per_element;
 constexpr std::uint64_t smallest_trial = 1 << 18, largest_trial = std::uint64_t{1} << 28;
 constexpr std::uint32_t automatic = 0;  // beside what the engine mostly chooses, whose neighbours are its own
 constexpr Bytes times_the_buffers = 4;  // that a trial has at least
@@ -29,8 +28,9 @@ std::uint32_t index_of(const std::vector<Value>& values, Value value) {
 }  // namespace
 
 TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring,
-                          const std::vector<SwapPlacement>& placements, std::uint32_t parity) {
-  // Whole norm chunks of 48 KiB: three quarters and three halves of the powers of two.
+                          const std::vector<SwapPlacement>& placements, std::uint32_t parity,
+                          const StateFormat& states) {
+  // Three quarters and three halves of the powers of two: whole norm chunks of Adam's states in fp32.
   TuneSpace space{
       .blocks = {384 * kib, 768 * kib, 1536 * kib, 3 * mib, 4608 * kib, 6 * mib, 9 * mib, 12 * mib, 18 * mib,
                  24 * mib, 36 * mib, 48 * mib, 72 * mib, 96 * mib},
@@ -40,6 +40,7 @@ TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bo
       .engines = {},
       .placement_paths = {},
       .parity = parity,
+      .states = states,
       .memory_limit = memory_limit,
       .trial_parameters = trial_parameters};
   for (const SwapPlacement& placement : placements) space.placement_paths.push_back(placement.paths.size());
@@ -75,6 +76,7 @@ std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths
 Bytes TuneSpace::memory_of(const SwapPoint& point) const {
   return planned_host_bytes({.point = point,
                              .parameters = trial_parameters,
+                             .states = states,
                              .folders = std::vector<std::string>(placement_paths[point.placement]),
                              .parity = parity});
 }
@@ -95,7 +97,7 @@ SwapPoint TuneSpace::usual() const {
 }
 
 bool TuneSpace::allowed(const SwapPoint& point) const {
-  const Bytes all = trial_parameters * state_bytes;
+  const Bytes all = state_bytes(states, trial_parameters);
   const bool smallest = point.block_bytes == blocks.front() && point.buffers == buffers.front();
   return (smallest || point == usual() || buffer_bytes(point) * times_the_buffers <= all) &&
          memory_of(point) <= memory_limit;
@@ -129,23 +131,25 @@ std::vector<GridPoint> TuneSpace::start() const {
   return points;
 }
 
-Bytes written_bytes_a_step(std::uint64_t parameters, std::size_t paths, std::uint32_t parity) {
+Bytes written_bytes_a_step(std::uint64_t parameters, std::size_t paths, std::uint32_t parity,
+                           const StateFormat& states) {
   const Bytes data_paths = paths - parity;
-  return divide_up(state_bytes * parameters, data_paths) * paths;
+  return divide_up(state_bytes(states, parameters), data_paths) * paths;
 }
 
-std::uint64_t trial_parameters(const DriveRates& rates, double seconds, Bytes free_bytes,
-                               std::uint64_t most) {
+std::uint64_t trial_parameters(const DriveRates& rates, double seconds, Bytes free_bytes, std::uint64_t most,
+                               const StateFormat& states) {
   // A trial is a few steps, and the making of its store as long as one or two.
   constexpr double usual_share = 1.0 / 300, largest_share = 1.0 / 60, shortest = 0.01, longest = 2;
-  const double a_parameter =
-      static_cast<double>(state_bytes) *
-      (1 / std::max(rates.read_bytes_per_second, 1.0) + 1 / std::max(rates.write_bytes_per_second, 1.0));
-  const double wanted = static_cast<double>(times_the_buffers * buffer_bytes({}) / state_bytes);
+  const double bytes = static_cast<double>(state_bytes(states, norm_chunk_numel)) / norm_chunk_numel;
+  const double a_parameter = bytes * (1 / std::max(rates.read_bytes_per_second, 1.0) +
+                                      1 / std::max(rates.write_bytes_per_second, 1.0));
+  const double wanted = static_cast<double>(times_the_buffers * buffer_bytes({})) / bytes;
   const double affordable = std::max(std::clamp(seconds * usual_share, shortest, longest) / a_parameter,
                                      std::min(wanted, seconds * largest_share / a_parameter));
   constexpr Bytes generations = 2;
-  const std::uint64_t fitting = free_bytes / 2 / (stores_kept * generations * state_bytes);
+  const auto fitting =
+      static_cast<std::uint64_t>(static_cast<double>(free_bytes / (2 * stores_kept * generations)) / bytes);
   const auto rounded = [](std::uint64_t parameters) { return parameters / smallest_trial * smallest_trial; };
   const std::uint64_t parameters =
       std::min(rounded(static_cast<std::uint64_t>(std::clamp(affordable, static_cast<double>(smallest_trial),

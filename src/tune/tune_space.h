@@ -16,6 +16,7 @@ struct TuneSpace {
   std::vector<IoKind> engines;
   std::vector<std::size_t> placement_paths = {1};  // how many paths each placement uses
   std::uint32_t parity = 0;
+  StateFormat states;
   Bytes memory_limit = 0;
   std::uint64_t trial_parameters = 0;
 
@@ -33,7 +34,8 @@ struct TuneSpace {
   std::vector<GridPoint> start() const;
 };
 TuneSpace make_tune_space(Bytes memory_limit, std::uint64_t trial_parameters, bool has_io_uring,
-                          const std::vector<SwapPlacement>& placements, std::uint32_t parity);
+                          const std::vector<SwapPlacement>& placements, std::uint32_t parity,
+                          const StateFormat& states = {});
 
 // Of swap paths with these rates, the usual one first: without parity all in proportion to the rates, all
 // alike where that is another thing, and each alone; with parity all.
@@ -41,7 +43,8 @@ std::vector<SwapPlacement> make_placements(const std::vector<std::string>& paths
                                            const std::vector<double>& rates, std::uint32_t parity);
 
 // What a step of `parameters` writes to all paths together: states, and parity.
-Bytes written_bytes_a_step(std::uint64_t parameters, std::size_t paths, std::uint32_t parity);
+Bytes written_bytes_a_step(std::uint64_t parameters, std::size_t paths, std::uint32_t parity,
+                           const StateFormat& states = {});
 
 // Parameters of a trial, so that a step takes as little of `seconds` as leaves time for many trials on a
 // drive of these rates, and the files of the stores that are kept side by side fit into half of `free_bytes`.
@@ -51,6 +54,7 @@ struct DriveRates {
   double read_bytes_per_second = 0, write_bytes_per_second = 0;
 };
 inline constexpr std::uint32_t stores_kept = 3;
-std::uint64_t trial_parameters(const DriveRates& rates, double seconds, Bytes free_bytes, std::uint64_t most);
+std::uint64_t trial_parameters(const DriveRates& rates, double seconds, Bytes free_bytes, std::uint64_t most,
+                               const StateFormat& states = {});
 
 }  // namespace headrace::tune

@@ -18,6 +18,41 @@ std::string_view name_of(Tier tier) {
   return "?";
 }
 
+namespace {
+
+// Parameters that are their own master are updated where they are: the states must lie beside them.
+void check_own_master(const EngineOptions& options) {
+  if (options.dtype == DType::f16)
+    throw UsageError(
+        "--master-dtype none: fp16 parameters cannot be their own master. Use --dtype bf16 or fp32, or "
+        "--master-dtype fp32.");
+  if (options.optimizer_tier == Tier::nvme || options.optimizer_tier != options.parameter_tier)
+    throw UsageError(
+        fmt::format("--master-dtype none makes the parameters their own master, so they must lie where the "
+                    "optimizer states do, on the device or in host memory; parameters are on the tier {}, "
+                    "optimizer states on {}. Give --offload-optimizer and --offload-parameters the same "
+                    "tier (cpu at stage 3), or --master-dtype {}.",
+                    name_of(options.parameter_tier), name_of(options.optimizer_tier),
+                    options.dtype == DType::bf16 ? "bf16" : "fp32"));
+  if (options.optimizer_tier == Tier::host && options.persistence_numel > 0)
+    throw UsageError(
+        fmt::format("--master-dtype none with --persistence-numel {}: units that stay on the device are not "
+                    "where the optimizer states are. Give --persistence-numel 0, or --master-dtype {}.",
+                    options.persistence_numel, options.dtype == DType::bf16 ? "bf16" : "fp32"));
+}
+
+void check_states(const EngineOptions& options) {
+  if (options.master_dtype == MasterDType::none) check_own_master(options);
+  if (options.master_dtype == MasterDType::bf16 && options.dtype != DType::bf16)
+    throw UsageError(
+        fmt::format("--master-dtype bf16 is for bf16 parameters, and --dtype is {}: the master must hold "
+                    "what they hold. Use --dtype bf16, or --master-dtype fp32.",
+                    name_of(options.dtype)));
+  (void)constants_of(options.optimizer);
+}
+
+}  // namespace
+
 ResolvedPlacement resolve_placement(const EngineOptions& options) {
   const int stage = options.stage;
   if (stage < 0 || stage > 3)
@@ -40,6 +75,7 @@ ResolvedPlacement resolve_placement(const EngineOptions& options) {
     throw UsageError("swap_buffers must be at least 3: one reads, one computes, one writes.");
   if (options.parameter_buffers < 1 || options.gradient_buffers < 1)
     throw UsageError("parameter_buffers and gradient_buffers must be at least 1: blocks pass through them.");
+  check_states(options);
   return {.optimizer = {.sharded = stage >= 1, .tier = options.optimizer_tier},
           .gradients = {.sharded = stage >= 2, .tier = options.gradient_tier},
           .parameters = {.sharded = stage >= 3, .tier = options.parameter_tier}};
@@ -58,6 +94,13 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
       device_memory(device_in.arena(), device_budget) {
   if (placement.uses_nvme() && io == nullptr)
     throw UsageError("what is kept on NVMe needs a swap path: give --swap-path DIR.");
+}
+
+StateFormat kept_format(const EngineOptions& options) {
+  StateFormat format = options.state_format();
+  if (format.master == MasterDType::none)
+    format.master = options.dtype == DType::bf16 ? MasterDType::bf16 : MasterDType::f32;
+  return format;
 }
 
 Pin EngineContext::pin(std::span<std::byte> memory) {

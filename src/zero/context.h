@@ -15,9 +15,10 @@ namespace headrace {
 
 struct UnitPlan {
   UnitLayout layout;
-  std::vector<Range> shards;       // one a rank, over the flat vector
-  Range own;                       // this rank's
-  bool gather_parameters = false;  // not resident: gathered into a slot by acquire
+  std::uint64_t first_element = 0;  // its number in the model: the flat vectors end to end, aligned starts
+  std::vector<Range> shards;        // one a rank, over the flat vector
+  Range own;                        // this rank's
+  bool gather_parameters = false;   // not resident: gathered into a slot by acquire
 };
 
 // A buffer of the engine made fast to copy, and to read and write on NVMe, as far as the system lets us.
@@ -99,8 +100,11 @@ UnitPlan plan_unit(UnitLayout layout, const ResolvedPlacement& placement, const 
 std::vector<Bytes> piece_bytes(const UnitPlan& unit, Bytes element_bytes);
 
 inline std::uint64_t block_numel(const EngineOptions& options) {
-  return block_numel(options.swap_block_bytes);
+  return block_numel(options.swap_block_bytes, options.state_format());
 }
+
+// The states with the master as it is kept: with MasterDType::none that is the parameters.
+StateFormat kept_format(const EngineOptions& options);
 
 // One optimizer block of this rank.
 struct OptimizerBlock {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <set>
 
@@ -32,6 +33,18 @@ class StallSplit {
   double stalled_ = 0, waited_ = 0, nvme_ = 0;
 };
 
+namespace {
+
+// Of kept_format. Zero is zero bytes in every type.
+void clear_states(const EngineOptions& options, const StateArrays& state, std::uint64_t numel) {
+  StateFormat moments = kept_format(options);
+  std::memset(state.master, 0, numel * (moments.master == MasterDType::f32 ? sizeof(float) : sizeof(bf16)));
+  moments.master = MasterDType::none;
+  if (moment_count(moments) > 0) std::memset(state.moments[0].values, 0, state_bytes(moments, numel));
+}
+
+}  // namespace
+
 struct Engine::Impl {
   EngineContext context;
   std::set<std::string> parameter_names;
@@ -50,7 +63,7 @@ struct Engine::Impl {
 
   bool ready() const { return updater != nullptr; }
   void allocate();
-  void fill(const OptimizerBlock& block, StateBlock state, const ValueSource& values) const;
+  void fill(const OptimizerBlock& block, const StateArrays& state, const ValueSource& values) const;
   std::uint64_t common_commit() const;
   SwapCommit find_commit(std::uint64_t step) const;
   void commit(const TrainingState& state);
@@ -71,15 +84,23 @@ void Engine::Impl::allocate() {
   updater = std::make_unique<Updater>(context, *states, *gradients, *parameters);
 }
 
-void Engine::Impl::fill(const OptimizerBlock& block, StateBlock state, const ValueSource& values) const {
-  std::fill(state.master, state.master + 3 * block.range.numel, 0.0f);  // gaps and moments stay zero
+void Engine::Impl::fill(const OptimizerBlock& block, const StateArrays& state,
+                        const ValueSource& values) const {
   const UnitLayout& layout = context.units[block.unit].layout;
+  const MasterDType master = kept_format(context.options).master;
+  clear_states(context.options, state, block.range.numel);  // gaps and moments stay zero
+  std::vector<float> wide;
   for_each_parameter(layout, block.range, [&](std::size_t p, std::uint64_t first, Range part) {
-    const std::span<float> out(state.master + (part.first - block.range.first), part.numel);
+    const std::uint64_t skip = part.first - block.range.first;
+    wide.resize(master == MasterDType::f32 ? 0 : part.numel);
+    const std::span<float> out(wide.empty() ? reinterpret_cast<float*>(state.master) + skip : wide.data(),
+                               part.numel);
     if (values)
       values(layout.spec.parameters[p], first, out);
     else
       initial_values(layout.spec.parameters[p], context.options.seed, first, out);
+    if (!wide.empty())
+      round_to(wide.data(), reinterpret_cast<bf16*>(state.master) + skip, DType::bf16, part.numel);
   });
 }
 
@@ -159,6 +180,7 @@ OptimizerArguments Engine::Impl::adam_arguments(double learning_rate, double ave
   OptimizerArguments arguments = context.options.optimizer;
   arguments.learning_rate = learning_rate;
   arguments.step = steps_applied + 1;
+  arguments.seed = context.options.seed;
   arguments.gradient_scale = static_cast<float>(scale);
   return arguments;
 }
@@ -208,8 +230,12 @@ UnitId Engine::add_unit(UnitSpec spec) {
                       "acquire that unit.",
                       parameter.name));
   EngineContext& context = impl_->context;
-  context.units.push_back(plan_unit(make_unit_layout(std::move(spec)), context.placement, context.options,
-                                    context.communicator.rank(), context.communicator.size()));
+  UnitPlan unit = plan_unit(make_unit_layout(std::move(spec)), context.placement, context.options,
+                            context.communicator.rank(), context.communicator.size());
+  if (!context.units.empty())
+    unit.first_element = context.units.back().first_element +
+                         round_up(context.units.back().layout.numel, parameter_alignment_numel);
+  context.units.push_back(std::move(unit));
   return static_cast<UnitId>(context.units.size() - 1);
 }
 
@@ -233,7 +259,7 @@ void Engine::initialise(const ValueSource& values, const TrainingState& start,
   impl_->states->create_swap();
   impl_->create_scratch();
   impl_->updater->refresh(
-      [&](const OptimizerBlock& block, StateBlock state) { impl_->fill(block, state, values); });
+      [&](const OptimizerBlock& block, const StateArrays& state) { impl_->fill(block, state, values); });
   impl_->parameters->publish();
   impl_->commit(start);
   impl_->context.device.synchronize();
@@ -315,19 +341,16 @@ std::uint64_t Engine::steps_applied() const {
 std::uint64_t Engine::state_hash(const TrainingState& state) {
   std::uint64_t sum = 0;
   const EngineContext& context = impl_->context;
-  impl_->updater->visit([&](const OptimizerBlock& block, StateBlock values) {
+  const StateFormat format = kept_format(context.options);
+  impl_->updater->visit([&](const OptimizerBlock& block, const StateArrays& arrays) {
     const UnitPlan& unit = context.units[block.unit];
     // Replicated states are hashed once: every rank takes its own shard's part of them.
     const std::uint64_t from = std::max(block.range.first, unit.own.first);
     const std::uint64_t to = std::min(block.range.end(), unit.own.end());
     if (from >= to) return;
     for_each_parameter(unit.layout, {from, to - from}, [&](std::size_t p, std::uint64_t first, Range part) {
-      const std::string& name = unit.layout.spec.parameters[p].name;
-      const std::uint64_t skip = part.first - block.range.first;
-      sum += hash_values(state_key(name, StateKind::master), first, {values.master + skip, part.numel});
-      sum += hash_values(state_key(name, StateKind::exp_avg), first, {values.exp_avg + skip, part.numel});
-      sum +=
-          hash_values(state_key(name, StateKind::exp_avg_sq), first, {values.exp_avg_sq + skip, part.numel});
+      sum += hash_states(unit.layout.spec.parameters[p].name, first, format, arrays,
+                         part.first - block.range.first, part.numel);
     });
   });
   impl_->context.communicator.all_reduce(std::span<std::uint64_t>(&sum, 1), Traffic::control, "state hash");
@@ -336,11 +359,16 @@ std::uint64_t Engine::state_hash(const TrainingState& state) {
 }
 
 void Engine::visit_optimizer_state(const StateVisitor& visit) {
-  impl_->updater->visit([&](const OptimizerBlock& block, StateBlock values) {
-    const std::uint64_t numel = block.range.numel;
-    visit(block.unit, block.range.first, 0, {values.master, numel});
-    visit(block.unit, block.range.first, 1, {values.exp_avg, numel});
-    visit(block.unit, block.range.first, 2, {values.exp_avg_sq, numel});
+  const StateFormat format = kept_format(impl_->context.options);
+  std::vector<float> values;
+  impl_->updater->visit([&](const OptimizerBlock& block, const StateArrays& arrays) {
+    values.resize(block.range.numel);
+    read_master(format.master, arrays.master, 0, values.size(), values.data());
+    visit(block.unit, block.range.first, 0, values);
+    for (int m = 0; m < moment_count(format); ++m) {
+      read_moment(format, m, arrays.moments[static_cast<std::size_t>(m)], 0, values.size(), values.data());
+      visit(block.unit, block.range.first, m + 1, values);
+    }
   });
 }
 

@@ -7,7 +7,7 @@
 namespace headrace {
 
 Bytes state_buffer_bytes(std::uint64_t numel, const EngineOptions& options) {
-  return round_up(numel * state_bytes_per_element,
+  return round_up(state_bytes(options.state_format(), numel),
                   SwapStore::buffer_alignment(options.swap_directories.size(), options.swap_parity));
 }
 
@@ -33,6 +33,7 @@ Bytes bytes_of_chosen(const std::vector<OptimizerBlock>& blocks, const std::vect
 
 StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks)
     : context_(context),
+      format_(context.options.state_format()),
       blocks_(std::move(blocks)),
       resident_(blocks_.size()),
       loaded_(blocks_.size()),
@@ -50,7 +51,7 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
 
 void StateStore::allocate_resident() {
   Bytes total = 0;
-  for (const OptimizerBlock& block : blocks_) total += block.range.numel * state_bytes_per_element;
+  for (std::uint32_t b = 0; b < blocks_.size(); ++b) total += bytes_of(b);
   std::byte* next = nullptr;
   if (tier() == Tier::device) {
     next = context_.device_memory.persistent(MemoryTag::optimizer, total);
@@ -58,9 +59,9 @@ void StateStore::allocate_resident() {
     host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, total);
     next = host_.data();
   }
-  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+  for (std::uint32_t b = 0; b < blocks_.size(); ++b) {
     resident_[b] = next;
-    next += blocks_[b].range.numel * state_bytes_per_element;
+    next += bytes_of(b);
   }
 }
 
@@ -91,7 +92,8 @@ SwapStoreOptions StateStore::store_options() {
   store.layout = swap_layout(context_.units, blocks_, options, context_.communicator.rank(),
                              context_.communicator.size());
   if (parity_.memory().empty())
-    if (const Bytes bytes = SwapStore::parity_bytes(swap_blocks(context_.units, blocks_), store); bytes > 0) {
+    if (const Bytes bytes = SwapStore::parity_bytes(swap_blocks(context_.units, blocks_, format_), store);
+        bytes > 0) {
       parity_ = HostBuffer(context_.host_budget, MemoryTag::staging, bytes);
       parity_pin_ = context_.pin_for_io(parity_.memory());
     }
@@ -101,7 +103,7 @@ SwapStoreOptions StateStore::store_options() {
 
 void StateStore::create_swap() {
   if (tier() != Tier::nvme) return;
-  swap_ = SwapStore::create(store_options(), swap_blocks(context_.units, blocks_), *context_.io);
+  swap_ = SwapStore::create(store_options(), swap_blocks(context_.units, blocks_, format_), *context_.io);
 }
 
 void StateStore::open_swap() {
@@ -134,8 +136,7 @@ void StateStore::read(std::uint32_t block) {
   in_flight_[block].reading = swap_->read(block, buffer_for(block));
 }
 
-StateBlock StateStore::state(std::uint32_t block) {
-  const std::uint64_t numel = blocks_[block].range.numel;
+std::byte* StateStore::state(std::uint32_t block) {
   InFlight& flight = in_flight_[block];
   if (flight.reading) {
     context_.nvme_waits.time([&] { flight.reading.wait(); });
@@ -143,12 +144,12 @@ StateBlock StateStore::state(std::uint32_t block) {
     flight.reading = {};
     loaded_[block] = cached(block);
   }
-  if (tier() != Tier::nvme || loaded_[block]) return state_block(resident_[block], numel);
+  if (tier() != Tier::nvme || loaded_[block]) return resident_[block];
   HEADRACE_CHECK(flight.buffer, "block {} is used before it is read", block);
-  return state_block(flight.buffer.data(), numel);
+  return flight.buffer.data();
 }
 
-StateBlock StateStore::overwrite(std::uint32_t block) {
+std::byte* StateStore::overwrite(std::uint32_t block) {
   if (tier() == Tier::nvme) {
     in_flight_[block].buffer = buffer_for(block);
     loaded_[block] = cached(block);

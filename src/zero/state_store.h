@@ -11,17 +11,6 @@
 
 namespace headrace {
 
-// The three fp32 arrays of one block: adjacent in memory in this order, numel each.
-struct StateBlock {
-  float* master = nullptr;
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
-};
-inline StateBlock state_block(std::byte* memory, std::uint64_t numel) {
-  auto* floats = reinterpret_cast<float*>(memory);
-  return {floats, floats + numel, floats + 2 * numel};
-}
-
 // Bytes of a block in a buffer: whole pages, as direct I/O wants them; with parity for every piece of it.
 Bytes state_buffer_bytes(std::uint64_t numel, const EngineOptions& options);
 // Which blocks options.swap_cache_bytes keeps in host memory: as many as fit, spread evenly over the order of
@@ -37,7 +26,7 @@ SwapStoreOptions swap_store_options(const EngineOptions& options);
 // Names and sizes of this rank's blocks as the swap store keeps them, and the layout text that says what they
 // mean.
 std::vector<SwapBlock> swap_blocks(const std::vector<UnitPlan>& units,
-                                   const std::vector<OptimizerBlock>& blocks);
+                                   const std::vector<OptimizerBlock>& blocks, const StateFormat& format);
 std::string swap_layout(const std::vector<UnitPlan>& units, const std::vector<OptimizerBlock>& blocks,
                         const EngineOptions& options, int rank, int world_size);
 // UsageError in words where the store in the swap folders has another layout than this run, `layout`.
@@ -60,10 +49,11 @@ class StateStore {
 
   // Starts reading a block (NVMe), or does nothing. A buffer must be free: the plan reclaims in time.
   void read(std::uint32_t block);
-  // Its arrays, after waiting for the read: device addresses at Tier::device, host addresses otherwise.
-  StateBlock state(std::uint32_t block);
+  // Its arrays (state_arrays), after waiting for the read: a device address at Tier::device, else one of the
+  // host.
+  std::byte* state(std::uint32_t block);
   // A block about to be written whole, without reading it.
-  StateBlock overwrite(std::uint32_t block);
+  std::byte* overwrite(std::uint32_t block);
   // Starts writing it back (NVMe).
   void write(std::uint32_t block);
   // Ends the use of a block's buffer: waits for its write if one is in flight.
@@ -81,8 +71,10 @@ class StateStore {
   SwapStoreOptions store_options();
   bool cached(std::uint32_t block) const { return tier() == Tier::nvme && resident_[block] != nullptr; }
   HostLease buffer_for(std::uint32_t block);
+  Bytes bytes_of(std::uint32_t block) const { return state_bytes(format_, blocks_[block].range.numel); }
 
   EngineContext& context_;
+  StateFormat format_;
   std::vector<OptimizerBlock> blocks_;
   std::vector<std::byte*> resident_;  // a block's address for the whole run; null: it passes through the pool
   std::vector<bool> loaded_;          // cached blocks that hold their newest version

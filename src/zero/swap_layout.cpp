@@ -9,14 +9,26 @@
 namespace headrace {
 
 std::vector<SwapBlock> swap_blocks(const std::vector<UnitPlan>& units,
-                                   const std::vector<OptimizerBlock>& blocks) {
+                                   const std::vector<OptimizerBlock>& blocks, const StateFormat& format) {
   std::vector<SwapBlock> result;
   for (const OptimizerBlock& block : blocks)
     result.push_back(
         {fmt::format("{}[{}:{}]", units[block.unit].layout.spec.name, block.range.first, block.range.end()),
-         block.range.numel * state_bytes_per_element});
+         state_bytes(format, block.range.numel)});
   return result;
 }
+
+namespace {
+
+nlohmann::ordered_json states_json(const StateFormat& format) {
+  return {{"optimizer", name_of(format.kind)},
+          {"amsgrad", format.amsgrad},
+          {"momentum", format.momentum},
+          {"master", name_of(format.master)},
+          {"moments", name_of(format.moments)}};
+}
+
+}  // namespace
 
 std::string swap_layout(const std::vector<UnitPlan>& units, const std::vector<OptimizerBlock>& blocks,
                         const EngineOptions& options, int rank, int world_size) {
@@ -27,6 +39,9 @@ std::string swap_layout(const std::vector<UnitPlan>& units, const std::vector<Op
                                    {"stage", options.stage},
                                    {"dtype", name_of(options.dtype)},
                                    {"optimizer_sharded", options.stage >= 1}};
+  // Left out where they are Adam's in fp32, as in stores that know no other.
+  if (const StateFormat format = options.state_format(); format != StateFormat{})
+    layout["states"] = states_json(format);
   layout["units"] = nlohmann::ordered_json::array();
   for (const UnitPlan& unit : units) {
     nlohmann::ordered_json parameters = nlohmann::ordered_json::array();
@@ -60,7 +75,7 @@ std::string stored_layout(const EngineOptions& options) {
 }
 
 // A block size that cuts the units as the layout says: that of its largest block.
-Bytes block_bytes_of(const std::string& layout) {
+Bytes block_bytes_of(const std::string& layout, const StateFormat& format) {
   std::uint64_t largest = 0;
   const auto json = nlohmann::json::parse(layout, nullptr, false);
   if (!json.is_object() || !json.contains("blocks") || !json["blocks"].is_array()) return 0;
@@ -68,7 +83,7 @@ Bytes block_bytes_of(const std::string& layout) {
     if (!block.is_object() || !block.contains("numel") || !block["numel"].is_number_unsigned()) return 0;
     largest = std::max(largest, block["numel"].get<std::uint64_t>());
   }
-  return round_up(largest, norm_chunk_numel) * state_bytes_per_element;
+  return state_bytes(format, round_up(largest, norm_chunk_numel));
 }
 
 // As a flag takes it.
@@ -120,15 +135,23 @@ std::vector<std::string> differences(const Json& stored, const Json& own) {
     if (differs(key) && (std::string_view(key) != "rank" || !differs("world_size")))
       result.push_back(
           fmt::format("{} is {} in the store, {} here", what, text(stored.at(key)), text(own.at(key))));
+  const Json states = states_json({});
+  const Json before = stored.value("states", states), now = own.value("states", states);
+  for (const auto& [key, what] : {std::pair{"optimizer", "--optimizer"},
+                                  {"amsgrad", "--amsgrad"},
+                                  {"momentum", "whether --momentum is above 0"},
+                                  {"master", "--master-dtype"},
+                                  {"moments", "--moments"}})
+    if (before.at(key) != now.at(key))
+      result.push_back(
+          fmt::format("{} is {} in the store, {} here", what, text(before.at(key)), text(now.at(key))));
   return result;
 }
 
 void refuse_other_block_size(const EngineContext& context, const std::string& stored) {
   EngineOptions options = context.options;
-  options.swap_block_bytes = block_bytes_of(stored);
-  if (options.swap_block_bytes == 0 ||
-      block_numel(options.swap_block_bytes) == block_numel(context.options.swap_block_bytes))
-    return;
+  options.swap_block_bytes = block_bytes_of(stored, options.state_format());
+  if (options.swap_block_bytes == 0 || block_numel(options) == block_numel(context.options)) return;
   const std::string layout =
       swap_layout(context.units, optimizer_blocks(context.units, context.placement, options), options,
                   context.communicator.rank(), context.communicator.size());

@@ -1,6 +1,8 @@
 #include "src/zero/updater.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "headrace/errors.h"
 
@@ -19,7 +21,7 @@ UpdateStaging plan_staging(const std::vector<UnitPlan>& units, const EngineOptio
   for (const OptimizerBlock& block : optimizer_blocks(units, placement, options))
     largest = std::max(largest, block.range.numel);
   staging.buffer_bytes = round_up(largest * size_of(options.dtype), 64);
-  if (staging.on_device) staging.visit_bytes = largest * state_bytes_per_element;
+  if (staging.on_device) staging.visit_bytes = state_bytes(kept_format(options), largest);
   return staging;
 }
 
@@ -29,6 +31,8 @@ Updater::Updater(EngineContext& context, StateStore& states, GradientStore& grad
       states_(states),
       gradients_(gradients),
       parameters_(parameters),
+      format_(context.options.state_format()),
+      kept_format_(kept_format(context.options)),
       staging_(plan_staging(context.units, context.options, context.placement)),
       position_(states.blocks().size()),
       fetched_(states.blocks().size()) {
@@ -162,33 +166,47 @@ std::byte* Updater::low_precision_target(std::uint32_t block) {
   return slot.memory;
 }
 
+StateArrays Updater::arrays_of(std::uint32_t block, std::byte* states) const {
+  const OptimizerBlock& target = block_of(block);
+  StateArrays arrays = state_arrays(format_, states, target.range.numel);
+  if (parameters_are_master()) arrays.master = parameters_.home(target.unit, target.range.first);
+  return arrays;
+}
+
+UpdateSpan Updater::whole_block(std::uint32_t block) {
+  const OptimizerBlock& target = block_of(block);
+  const DType dtype = context_.options.dtype;
+  UpdateSpan span;
+  span.format = format_;
+  span.state = arrays_of(block, states_.state(block));
+  span.parameter_dtype = span.gradient_dtype = span.low_precision_dtype = dtype;
+  span.gradient = gradient(block);
+  if (!parameters_are_master()) span.low_precision = low_precision_target(block);
+  span.numel = target.range.numel;
+  span.first_element = context_.units[target.unit].first_element + target.range.first;
+  return span;
+}
+
 void Updater::update(std::uint32_t block, const OptimizerArguments& arguments) {
   const OptimizerBlock& target = block_of(block);
-  const StateBlock state = states_.state(block);
-  const Bytes element = context_.element_bytes();
-  const std::byte* gradient = this->gradient(block);
-  std::byte* low_precision = low_precision_target(block);
-  for (const GroupRun& run : group_runs(context_.units[target.unit].layout, target.range)) {
-    const std::uint64_t skip = run.range.first - target.range.first;
-    UpdateSpan span;
-    span.state.master = reinterpret_cast<std::byte*>(state.master + skip);
-    span.state.moments[0].values = reinterpret_cast<std::byte*>(state.exp_avg + skip);
-    span.state.moments[1].values = reinterpret_cast<std::byte*>(state.exp_avg_sq + skip);
-    span.gradient = gradient + skip * element;
-    span.gradient_dtype = context_.options.dtype;
-    span.low_precision = low_precision + skip * element;
-    span.low_precision_dtype = context_.options.dtype;
-    span.numel = run.range.numel;
-    OptimizerArguments group = arguments;
-    if (!run.weight_decay) group.weight_decay = 0;
-    if (staging_.on_device)
-      context_.kernels.update(Lane::compute, span, group);
-    else if (context_.host_update)
-      context_.host_update(span, group);
-    else
-      optimizer_update_parallel(span, group);
-  }
+  const UpdateSpan whole = whole_block(block);
+  std::array<OptimizerArguments, 2> groups = {arguments, arguments};  // not decayed, decayed
+  groups[0].weight_decay = 0;
+  std::vector<GroupSpan> spans;
+  for (const GroupRun& run : group_runs(context_.units[target.unit].layout, target.range))
+    spans.push_back({.span = part_of(whole, run.range.first - target.range.first, run.range.numel),
+                     .group = run.weight_decay ? 1u : 0u});
+  run_update(spans, groups);
   done_with_gradient(block);
+}
+
+void Updater::run_update(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups) {
+  if (!staging_.on_device && !context_.host_update) return optimizer_update_parallel(spans, groups);
+  for (const GroupSpan& part : spans)
+    if (staging_.on_device)
+      context_.kernels.update(Lane::compute, part.span, groups[part.group]);
+    else
+      context_.host_update(part.span, groups[part.group]);
 }
 
 void Updater::store_parameters(std::uint32_t block) {
@@ -208,25 +226,49 @@ void Updater::store_parameters(std::uint32_t block) {
   slot.busy = context_.device.record(lane);
 }
 
+// A master that is not fp32 has the parameters' own type.
 void Updater::round_block(std::uint32_t block) {
-  const StateBlock state = states_.state(block);
+  if (parameters_are_master()) return;
+  const std::byte* master = states_.state(block);
+  const auto* high = reinterpret_cast<const float*>(master);
   const std::uint64_t numel = block_of(block).range.numel;
   std::byte* target = low_precision_target(block);
-  if (staging_.on_device)
-    context_.kernels.round_to(Lane::compute, state.master, target, context_.options.dtype, numel);
+  const bool is_fp32 = format_.master == MasterDType::f32;
+  if (staging_.on_device && is_fp32)
+    context_.kernels.round_to(Lane::compute, high, target, context_.options.dtype, numel);
+  else if (staging_.on_device)
+    context_.device.copy(Lane::compute, target, master, low_precision_bytes(block));
+  else if (is_fp32)
+    round_to(high, target, context_.options.dtype, numel);
   else
-    round_to(state.master, target, context_.options.dtype, numel);
+    std::memcpy(target, master, low_precision_bytes(block));
   store_parameters(block);
 }
 
-void Updater::fill_block(std::uint32_t block, const Fill& fill) {
+StateArrays Updater::visited_arrays(std::uint32_t block) {
+  return state_arrays(kept_format_, visit_buffer_.data(), block_of(block).range.numel);
+}
+
+void Updater::copy_visited(std::uint32_t block, std::byte* states, Lane lane) {
   const OptimizerBlock& target = block_of(block);
-  const StateBlock state = states_.overwrite(block);
-  if (!staging_.on_device) return fill(target, state);
+  const Bytes bytes = state_bytes(format_, target.range.numel),
+              master_bytes = state_bytes(kept_format_, target.range.numel) - bytes;
+  const auto copy = [&](std::byte* host, std::byte* device, Bytes count) {
+    if (count == 0) return;
+    if (lane == Lane::download) std::swap(host, device);
+    context_.device.copy(lane, device, host, count);
+  };
+  copy(visit_buffer_.data() + master_bytes, states, bytes);
+  if (parameters_are_master())
+    copy(visit_buffer_.data(), parameters_.home(target.unit, target.range.first), low_precision_bytes(block));
+}
+
+void Updater::fill_block(std::uint32_t block, const Fill& fill) {
+  std::byte* states = states_.overwrite(block);
+  if (!staging_.on_device) return fill(block_of(block), arrays_of(block, states));
   context_.device.synchronize();  // the one buffer may still be on its way for the block before
-  fill(target, state_block(visit_buffer_.data(), target.range.numel));
-  context_.device.copy(Lane::upload, state.master, visit_buffer_.data(),
-                       target.range.numel * state_bytes_per_element);
+  fill(block_of(block), visited_arrays(block));
+  copy_visited(block, states, Lane::upload);
   context_.device.wait(Lane::compute, context_.device.record(Lane::upload));
 }
 
@@ -251,20 +293,17 @@ void Updater::refresh(const Fill& fill) {
   context_.device.synchronize();
 }
 
-void Updater::visit(const std::function<void(const OptimizerBlock&, StateBlock)>& visit) {
+void Updater::visit(const std::function<void(const OptimizerBlock&, const StateArrays&)>& visit) {
   const auto blocks = static_cast<std::uint32_t>(states_.blocks().size());
   const std::uint32_t ahead = context_.options.swap_buffers - 1;
   for (std::uint32_t b = 0; b < std::min(ahead, blocks); ++b) states_.read(b);
   for (std::uint32_t b = 0; b < blocks; ++b) {
-    const OptimizerBlock& target = block_of(b);
-    StateBlock state = states_.state(b);
+    std::byte* states = states_.state(b);
     if (staging_.on_device) {
-      context_.device.copy(Lane::download, visit_buffer_.data(), state.master,
-                           target.range.numel * state_bytes_per_element);
+      copy_visited(b, states, Lane::download);
       context_.device.host_wait(context_.device.record(Lane::download));
-      state = state_block(visit_buffer_.data(), target.range.numel);
     }
-    visit(target, state);
+    visit(block_of(b), staging_.on_device ? visited_arrays(b) : arrays_of(b, states));
     states_.reclaim(b);
     if (b + ahead < blocks) states_.read(b + ahead);
   }

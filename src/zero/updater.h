@@ -37,11 +37,11 @@ class Updater {
   // groups only.
   void run(const OptimizerArguments& arguments, bool reversed);
   // Low-precision parameters := round(master), for every block; `fill`, when given, first writes each block's
-  // states.
-  using Fill = std::function<void(const OptimizerBlock&, StateBlock)>;
+  // states, in host memory and of kept_format.
+  using Fill = std::function<void(const OptimizerBlock&, const StateArrays&)>;
   void refresh(const Fill& fill);
-  // Brings each block's states to host memory in turn.
-  void visit(const std::function<void(const OptimizerBlock&, StateBlock)>& visit);
+  // Brings each block's states to host memory in turn, as kept_format.
+  void visit(const std::function<void(const OptimizerBlock&, const StateArrays&)>& visit);
 
  private:
   struct StagingSlot {
@@ -52,6 +52,14 @@ class Updater {
   void execute(const UpdateStep& step, const OptimizerArguments& arguments);
   void fetch_gradient(std::uint32_t block);
   void update(std::uint32_t block, const OptimizerArguments& arguments);
+  UpdateSpan whole_block(std::uint32_t block);
+  void run_update(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups);
+  bool parameters_are_master() const { return format_.master == MasterDType::none; }
+  // Whose memory begins at `states`, with the parameters for a master where there is no other.
+  StateArrays arrays_of(std::uint32_t block, std::byte* states) const;
+  // Device states pass through visit_buffer_, their master in front.
+  StateArrays visited_arrays(std::uint32_t block);
+  void copy_visited(std::uint32_t block, std::byte* states, Lane lane);
   // Where the update finds the block's gradient; done_with_gradient() once it has been enqueued.
   const std::byte* gradient(std::uint32_t block);
   void done_with_gradient(std::uint32_t block);
@@ -75,6 +83,7 @@ class Updater {
   StateStore& states_;
   GradientStore& gradients_;
   ParameterStore& parameters_;
+  StateFormat format_, kept_format_;
   UpdateStaging staging_;
   HostBuffer host_staging_, visit_buffer_;
   Pin host_staging_pin_, visit_buffer_pin_;

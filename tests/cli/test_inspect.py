@@ -6,6 +6,8 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import unittest
 
 from program import NANO, ON_NVME, TINY, ProgramTest
@@ -38,6 +40,26 @@ class Inspect(ProgramTest):
         self.assertIn("commit", {record["kind"] for record in path["journal"]["records"]})
         extents = self.folder / "swap" / "rank-00000" / "extents.bin"
         self.assertEqual(path["extents_bytes"], extents.stat().st_size)
+
+    def test_states_of_every_type_are_shown_and_hashed_as_the_run_and_the_standalone_reader_do(self):
+        read_store = pathlib.Path(__file__).parents[1] / "python" / "read_store.py"
+        nano = ["train", *NANO, *ON_NVME, "--schedule", "constant", "--quiet", "--steps", 2, "--overwrite-swap"]
+        for flags, optimizer, text in (
+            (["--moments", "int8", "--amsgrad"], "adam", "adam with amsgrad, fp32 master, int8 moments"),
+            (["--moments", "bf16", "--master-dtype", "bf16"], "adam", "adam, bf16 master, bf16 moments"),
+            (["--optimizer", "sgd", "--momentum", 0.9, "--moments", "int8"], "sgd", "sgd with momentum, fp32 master, int8 moments"),
+            (["--optimizer", "lion", "--master-dtype", "bf16"], "lion", "lion, bf16 master, fp32 moments"),
+        ):
+            with self.subTest(text):
+                printed = self.succeeds(*nano, *flags).stdout
+                found = re.search(r"state_hash +([0-9a-f]{16})", printed)[1]
+                report = self.report("--verify", "--hash")
+                self.assertEqual(report["state_hash"], found)
+                self.assertEqual(report["ranks"][0]["optimizer"], optimizer)
+                self.assertIn(text, self.succeeds("inspect", "swap").stdout)
+                alone = subprocess.run([sys.executable, read_store, "swap", "--skip-crc"], cwd=self.folder,
+                                       capture_output=True, text=True, check=True).stdout
+                self.assertEqual(alone.split()[0], found)
 
     def test_table_shows_journal_and_blocks(self):
         self.succeeds(*RUN, "--steps", 2)

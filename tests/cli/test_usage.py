@@ -208,6 +208,18 @@ class Plan(ProgramTest):
             self.assertEqual(sum(plan["tiers"][tier].values()), plan["total"][tier])
         self.assertGreater(plan["tiers"]["nvme"]["optimizer"], 0)
 
+    def test_plan_counts_the_bytes_of_each_type_of_state(self):
+        for flags, bytes_a_parameter in (([], 12), (["--moments", "bf16"], 8), (["--moments", "int8"], 6.125),
+                                         (["--moments", "int8", "--master-dtype", "bf16"], 4.125),
+                                         (["--moments", "bf16", "--master-dtype", "none"], 4), (["--amsgrad"], 16),
+                                         (["--optimizer", "lion"], 8), (["--optimizer", "sgd"], 4),
+                                         (["--optimizer", "adagrad", "--moments", "bf16"], 6)):
+            plan = json.loads(self.succeeds("plan", "--model", "gpt2-124m", "--json", *flags).stdout)
+            self.assertEqual(plan["state_bytes_a_parameter"], bytes_a_parameter, flags)
+            self.assertAlmostEqual(plan["tiers"]["device"]["optimizer"] / plan["parameters"] / bytes_a_parameter, 1, 2, flags)
+        self.assertIn("adam, fp32 master, int8 moments; 6.125 bytes a parameter",
+                      self.succeeds("plan", "--model", "gpt2-mini", "--moments", "int8").stdout)
+
     def test_plan_takes_the_flags_of_train_and_shows_wear(self):
         text = self.succeeds("plan", *TINY, *ON_NVME, "--steps", "5", "--learning-rate", "1e-3", "--quiet").stdout
         self.assertIn("SSD wear", text)

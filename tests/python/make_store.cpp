@@ -1,5 +1,5 @@
 // Makes a swap path as the engine would, for read_store_test.py, and prints the hash that inspect finds in
-// it. Usage: make_store FOLDER WORLD-SIZE STAGE BLOCK-NUMEL PATHS PARITY
+// it. Usage: make_store FOLDER WORLD-SIZE STAGE BLOCK-NUMEL PATHS PARITY OPTIMIZER MASTER MOMENTS
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -19,6 +19,7 @@ struct Wanted {
   std::uint32_t parity = 0, world_size = 1;
   int stage = 0;
   std::uint64_t block_numel = 0;
+  StateFormat states;
 };
 
 void make(const Wanted& wanted, IoEngine& engine) {
@@ -29,7 +30,7 @@ void make(const Wanted& wanted, IoEngine& engine) {
       directories.push_back(fmt::format("{}/rank-{:05}", path, rank));
     }
     testing::EngineStore store(directories, rank, wanted.world_size, wanted.stage, wanted.block_numel, engine,
-                               Durability::step, wanted.parity);
+                               Durability::step, wanted.parity, wanted.states);
     store.commit(6);
     if (rank + 1 == wanted.world_size && wanted.world_size > 1) continue;  // the last rank is one step behind
     store.release();
@@ -40,13 +41,14 @@ void make(const Wanted& wanted, IoEngine& engine) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 7) return 2;
+  if (argc != 10) return 2;
   try {
     Wanted wanted{.swap_paths = {},
                   .parity = static_cast<std::uint32_t>(std::atoi(argv[6])),
                   .world_size = static_cast<std::uint32_t>(std::atoi(argv[2])),
                   .stage = std::atoi(argv[3]),
-                  .block_numel = static_cast<std::uint64_t>(std::atoll(argv[4]))};
+                  .block_numel = static_cast<std::uint64_t>(std::atoll(argv[4])),
+                  .states = testing::states_of(argv[7], argv[8], argv[9])};
     const int paths = std::atoi(argv[5]);
     for (int p = 0; p < paths; ++p)
       wanted.swap_paths.push_back(paths == 1 ? argv[1] : fmt::format("{}/p{}", argv[1], p));

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Reads a Headrace swap path on its own and prints its state hash.
 
-Independent of the C++ code: written from the format's description in swap/format.h and of the hash in
-include/headrace/state_hash.h, with the standard library alone. numpy, where present, only makes it faster.
+Independent of the C++ code: written from the descriptions of the format in swap/format.h, of a block in
+include/headrace/optimizer_state.h and state_codes.h, and of the hash in include/headrace/state_hash.h, with the standard library alone. numpy, where present, only makes it faster.
 
     read_store.py SWAP-PATH... [--step N] [--pure] [--skip-crc]
 
@@ -125,6 +125,72 @@ def hash_values_numpy(key, first, data):
     bits = numpy.frombuffer(data, dtype="<u4").astype(numpy.uint64)
     positions = numpy.arange(len(bits), dtype=numpy.uint64) + numpy.uint64((key + first) & MASK)
     return int(mix(mix(positions) ^ bits).sum(dtype=numpy.uint64))
+
+
+# ---- what a block holds ------------------------------------------------------------------------------------------------
+
+# Moments by optimizer; a squared one is kept as codes of its root.
+MOMENTS = {"adam": "ms", "amsgrad": "mss", "adagrad": "s", "lion": "m", "sgd": "", "momentum": "m"}
+CODES_A_SCALE = 64
+
+
+def magnitude_of(code, decades):
+    """A code of k = 2^e + j stands for 8^(e - decades) * (1/8 + 7/8 * (j + 1) / 2^e), and 0 for 0."""
+    if code == 0:
+        return 0.0
+    e = code.bit_length() - 1
+    return 8.0 ** (e - decades) * (0.125 + 0.875 * (code - 2**e + 1) / 2**e)
+
+
+def to_fp32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def widen_codes(codes, scales, squared):
+    """fp32 values as bytes: each product rounded to fp32."""
+    magnitudes = [magnitude_of(code, 7 if squared else 6) for code in range(256 if squared else 128)]
+    values = array.array("f")
+    for i, code in enumerate(codes):
+        scale = scales[i // CODES_A_SCALE]
+        if squared:
+            root = to_fp32(magnitudes[code] * scale)
+            values.append(to_fp32(root * root))
+        else:
+            value = to_fp32(magnitudes[code & 127] * scale)
+            values.append(-value if code & 128 else value)
+    if sys.byteorder != "little":
+        values.byteswap()
+    return values.tobytes()
+
+
+def widen_bf16(data):
+    return b"".join(b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2))
+
+
+def arrays_of(states, numel, data):
+    """Master and moments of a block as fp32 bytes, in the order in which they lie there."""
+    kind = "amsgrad" if states["amsgrad"] else "momentum" if states["momentum"] else states["optimizer"]
+    arrays, offset = [], 0
+    for dtype, squared in [(states["master"], False)] + [(states["moments"], m == "s") for m in MOMENTS[kind]]:
+        if dtype == "fp32":
+            arrays.append(data[offset : offset + 4 * numel])
+            offset += 4 * numel
+        elif dtype == "bf16":
+            arrays.append(widen_bf16(data[offset : offset + 2 * numel]))
+            offset += (2 * numel + 3) // 4 * 4
+        else:
+            blocks = (numel + CODES_A_SCALE - 1) // CODES_A_SCALE
+            codes = data[offset : offset + numel]
+            offset += blocks * CODES_A_SCALE
+            scales = struct.unpack_from(f"<{blocks}f", data, offset)
+            offset += 4 * blocks
+            arrays.append(widen_codes(codes, scales, squared))
+    if offset != len(data):
+        raise Damaged(f"a block of {numel} elements has {len(data)} bytes instead of {offset}")
+    return arrays
+
+
+FP32_ADAM = {"optimizer": "adam", "amsgrad": False, "momentum": False, "master": "fp32", "moments": "fp32"}
 
 
 # ---- the store ---------------------------------------------------------------------------------------------------------
@@ -349,6 +415,7 @@ def sum_of_store(store, step, hash_values, check_crc):
     keys = {}
     for entry, data in store.read_blocks(step, check_crc):
         first, numel = entry["first"], entry["numel"]
+        arrays = arrays_of(store.layout.get("states", FP32_ADAM), numel, data)
         for parameter in store.layout["units"][entry["unit"]]["parameters"]:
             begin = max(first, parameter["offset"])
             end = min(first + numel, parameter["offset"] + parameter["numel"])
@@ -357,9 +424,8 @@ def sum_of_store(store, step, hash_values, check_crc):
             name = parameter["name"]
             if name not in keys:
                 keys[name] = xxh64(name.encode())
-            for kind in range(3):  # master, exp_avg, exp_avg_sq
-                start = 4 * (kind * numel + begin - first)
-                part = data[start : start + 4 * (end - begin)]
+            for kind, values in enumerate(arrays):  # master, then the moments
+                part = values[4 * (begin - first) : 4 * (end - first)]
                 total += hash_values(keys[name] ^ kind, begin - parameter["offset"], part)
             elements += end - begin
     return total & MASK, elements

@@ -20,8 +20,8 @@ class ReaderTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory(prefix="headrace-reader-")
         self.addCleanup(self.folder.cleanup)
 
-    def make(self, world_size, stage, block_numel, paths=1, parity=0):
-        command = [MAKE_STORE, self.folder.name, *map(str, (world_size, stage, block_numel, paths, parity))]
+    def make(self, world_size, stage, block_numel, paths=1, parity=0, states=("adam", "fp32", "fp32")):
+        command = [MAKE_STORE, self.folder.name, *map(str, (world_size, stage, block_numel, paths, parity)), *states]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def read(self, *flags, paths=None):
@@ -44,6 +44,15 @@ class ReaderTest(unittest.TestCase):
                 expected = self.make(world_size, stage, block_numel)
                 self.assertEqual(self.read().stdout.strip(), expected)
                 self.assertEqual(self.read("--pure").stdout.strip(), expected)
+                self.clear()
+
+    def test_hash_of_every_optimizer_and_type_of_state_equals_that_of_inspect(self):
+        optimizers = ["adam", "amsgrad", "adagrad", "lion", "sgd", "momentum"]
+        for i, states in enumerate(itertools.product(optimizers, ["fp32", "bf16"], ["fp32", "bf16", "int8"])):
+            with self.subTest(states=states):
+                expected = self.make(1, 1, (64, 192, 5056)[i % 3], states=states)
+                step, found = read_store.state_hash(self.folder.name)
+                self.assertEqual(f"{found:016x} step {step}", expected)
                 self.clear()
 
     def test_hash_of_several_paths_is_found_whatever_paths_parity_can_do_without(self):

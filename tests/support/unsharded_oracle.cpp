@@ -5,15 +5,26 @@
 #include "headrace/optimizer_update.h"
 #include "headrace/state_hash.h"
 #include "src/zero/initial_values.h"
-#include "tests/support/adam_arrays.h"
 
 namespace headrace::testing {
 namespace {
 
+// The states of one whole unit, in one piece; where the parameters are the master, they are in its place.
 struct OracleUnit {
   UnitLayout layout;
-  std::vector<float> master, exp_avg, exp_avg_sq, gradient;
+  std::uint64_t first_element = 0;
+  StateFormat format;
+  std::vector<float> memory;  // aligned for every type of state
+  StateArrays states;
+  std::vector<float> gradient;
 };
+
+StateFormat kept_format(const EngineOptions& options) {
+  StateFormat format = options.state_format();
+  if (format.master == MasterDType::none)
+    format.master = options.dtype == DType::f32 ? MasterDType::f32 : MasterDType::bf16;
+  return format;
+}
 
 float rounded(float value, DType dtype) {
   return dtype == DType::f32 ? value : to_float(to_bf16(value));
@@ -21,14 +32,30 @@ float rounded(float value, DType dtype) {
 
 std::vector<OracleUnit> initial_units(const EngineRun& run) {
   std::vector<OracleUnit> units;
+  std::uint64_t first_element = 0;
   for (const UnitSpec& spec : run.units) {
-    OracleUnit unit{
-        .layout = make_unit_layout(spec), .master = {}, .exp_avg = {}, .exp_avg_sq = {}, .gradient = {}};
-    for (auto* array : {&unit.master, &unit.exp_avg, &unit.exp_avg_sq, &unit.gradient})
-      array->assign(unit.layout.numel, 0.0f);
-    for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p)
-      initial_values(spec.parameters[p], run.options.seed, 0,
-                     {unit.master.data() + unit.layout.offsets[p], spec.parameters[p].numel()});
+    OracleUnit unit{.layout = make_unit_layout(spec),
+                    .first_element = first_element,
+                    .format = kept_format(run.options),
+                    .memory = {},
+                    .states = {},
+                    .gradient = {}};
+    first_element += round_up(unit.layout.numel, parameter_alignment_numel);
+    unit.gradient.assign(unit.layout.numel, 0.0f);
+    unit.memory.assign(divide_up(state_bytes(unit.format, unit.layout.numel), sizeof(float)), 0.0f);
+    unit.states =
+        state_arrays(unit.format, reinterpret_cast<std::byte*>(unit.memory.data()), unit.layout.numel);
+    for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p) {
+      std::vector<float> values(spec.parameters[p].numel());
+      initial_values(spec.parameters[p], run.options.seed, 0, values);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::uint64_t at = unit.layout.offsets[p] + i;
+        if (unit.format.master == MasterDType::f32)
+          reinterpret_cast<float*>(unit.states.master)[at] = values[i];
+        else
+          reinterpret_cast<bf16*>(unit.states.master)[at] = to_bf16(values[i]);
+      }
+    }
     units.push_back(std::move(unit));
   }
   return units;
@@ -40,10 +67,12 @@ std::vector<OracleUnit> initial_units(const EngineRun& run) {
 void canonical_gradient(const EngineRun& run, OracleUnit& unit, std::size_t index, std::uint64_t step,
                         std::uint64_t first_sample, float gain) {
   const DType dtype = run.options.dtype;
+  std::vector<float> master(unit.layout.numel);
+  read_master(unit.format.master, unit.states.master, 0, master.size(), master.data());
   for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p)
     for (std::uint64_t i = 0; i < unit.layout.spec.parameters[p].numel(); ++i) {
       const std::uint64_t at = unit.layout.offsets[p] + i;
-      const float parameter = rounded(unit.master[at], dtype);
+      const float parameter = rounded(master[at], dtype);
       float total = 0;
       std::uint64_t sample = first_sample;
       for (int m = 0; m < run.options.accumulation; ++m) {
@@ -73,35 +102,41 @@ double sum_of_squares(const std::vector<OracleUnit>& units) {
 }
 
 void update(const EngineRun& run, OracleUnit& unit, const OptimizerArguments& arguments) {
+  UpdateSpan whole;
+  whole.format = run.options.state_format();
+  whole.state = unit.states;
+  whole.parameter_dtype = run.options.dtype;
+  whole.gradient = unit.gradient.data();
+  whole.gradient_dtype = DType::f32;
+  whole.numel = unit.layout.numel;
+  whole.first_element = unit.first_element;
   for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p) {
     const ParameterSpec& spec = unit.layout.spec.parameters[p];
+    if (spec.numel() == 0) continue;  // may lie past the end
     OptimizerArguments group = arguments;
     group.weight_decay = spec.weight_decay ? run.options.optimizer.weight_decay : 0.0;
-    const std::uint64_t at = unit.layout.offsets[p];
-    optimizer_update(test::AdamArrays{.master = unit.master.data() + at,
-                                      .exp_avg = unit.exp_avg.data() + at,
-                                      .exp_avg_sq = unit.exp_avg_sq.data() + at,
-                                      .gradient = unit.gradient.data() + at,
-                                      .gradient_dtype = DType::f32,
-                                      .low_precision = nullptr,
-                                      .numel = spec.numel()},
-                     group, Isa::scalar);
+    optimizer_update(part_of(whole, unit.layout.offsets[p], spec.numel()), group, Isa::scalar);
   }
+}
+
+std::uint64_t hash_of(const OracleUnit& unit, const ParameterSpec& spec, std::uint64_t at) {
+  std::vector<float> values(spec.numel());
+  read_master(unit.format.master, unit.states.master, at, values.size(), values.data());
+  std::uint64_t sum = hash_values(state_key(spec.name, StateKind::master), 0, values);
+  for (int m = 0; m < moment_count(unit.format); ++m) {
+    read_moment(unit.format, m, unit.states.moments[static_cast<std::size_t>(m)], at, values.size(),
+                values.data());
+    sum += hash_values(state_key(spec.name, static_cast<StateKind>(m + 1)), 0, values);
+  }
+  return sum;
 }
 
 std::uint64_t hash(const std::vector<OracleUnit>& units, std::uint64_t steps, std::uint64_t seed,
                    std::uint64_t position) {
   std::uint64_t sum = 0;
   for (const OracleUnit& unit : units)
-    for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p) {
-      const ParameterSpec& spec = unit.layout.spec.parameters[p];
-      const std::uint64_t at = unit.layout.offsets[p];
-      sum += hash_values(state_key(spec.name, StateKind::master), 0, {unit.master.data() + at, spec.numel()});
-      sum +=
-          hash_values(state_key(spec.name, StateKind::exp_avg), 0, {unit.exp_avg.data() + at, spec.numel()});
-      sum += hash_values(state_key(spec.name, StateKind::exp_avg_sq), 0,
-                         {unit.exp_avg_sq.data() + at, spec.numel()});
-    }
+    for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p)
+      sum += hash_of(unit, unit.layout.spec.parameters[p], unit.layout.offsets[p]);
   return finish_state_hash(sum, steps, seed, 1.0, position);
 }
 
@@ -125,6 +160,7 @@ OracleResult run_oracle(const EngineRun& run) {
     OptimizerArguments arguments = run.options.optimizer;
     arguments.learning_rate = run.learning_rate;
     arguments.step = static_cast<std::uint64_t>(s) + 1;
+    arguments.seed = run.options.seed;
     arguments.gradient_scale = static_cast<float>(coefficient < 1 ? average * coefficient : average);
     for (OracleUnit& unit : units) update(run, unit, arguments);
   }

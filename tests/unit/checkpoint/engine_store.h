@@ -3,12 +3,14 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "headrace/optimizer_state.h"
 #include "headrace/state_hash.h"
 #include "headrace/swap_store.h"
 
@@ -27,6 +29,20 @@ struct ModelBlock {
   std::size_t unit = 0;
   std::uint64_t first = 0, numel = 0;
 };
+
+// States of every kind and type, by the names that the stand-alone reader's test uses.
+inline StateFormat states_of(const std::string& optimizer, const std::string& master,
+                             const std::string& moments) {
+  StateFormat states;
+  if (optimizer == "amsgrad") states.amsgrad = true;
+  if (optimizer == "adagrad") states.kind = OptimizerKind::adagrad;
+  if (optimizer == "lion") states.kind = OptimizerKind::lion;
+  if (optimizer == "sgd" || optimizer == "momentum") states.kind = OptimizerKind::sgd;
+  states.momentum = optimizer == "momentum";
+  if (master == "bf16") states.master = MasterDType::bf16;
+  if (moments != "fp32") states.moments = moments == "int8" ? MomentDType::int8 : MomentDType::bf16;
+  return states;
+}
 
 // Gaps between parameters, an empty parameter, a name that is not ASCII, sizes that are no multiple of
 // anything.
@@ -57,6 +73,26 @@ inline float value_of(std::size_t unit, std::uint64_t index, std::uint64_t kind,
          48.0f;
 }
 
+inline std::uint8_t code_of(std::uint64_t unit, std::uint64_t index, std::uint64_t kind, std::uint64_t step) {
+  return static_cast<std::uint8_t>(splitmix64(unit * 7919 + index * 13 + kind * 5 + step));
+}
+inline float scale_of(std::uint64_t unit, std::uint64_t index, std::uint64_t kind, std::uint64_t step) {
+  return std::abs(value_of(unit, index / quantised_block_numel, kind, step + 99));
+}
+
+// What a reader finds of it: kind 0 is the master, the others the moments.
+inline float kept_value(const StateFormat& states, std::uint64_t unit, std::uint64_t index,
+                        std::uint64_t kind, std::uint64_t step) {
+  const float value = value_of(unit, index, kind, step);
+  if (kind == 0) return states.master == MasterDType::bf16 ? to_float(to_bf16(value)) : value;
+  if (states.moments == MomentDType::f32) return value;
+  if (states.moments == MomentDType::bf16) return to_float(to_bf16(value));
+  const std::uint8_t code = code_of(unit, index, kind, step);
+  const float scale = scale_of(unit, index, kind, step);
+  return moment_of(states, static_cast<int>(kind) - 1).squared ? decode_squared(code, scale)
+                                                               : decode_signed(code, scale);
+}
+
 class EngineStore {
  public:
   EngineStore(std::string directory, std::uint32_t rank, std::uint32_t world_size, int stage,
@@ -64,8 +100,10 @@ class EngineStore {
       : EngineStore(std::vector<std::string>{std::move(directory)}, rank, world_size, stage, block_numel,
                     engine, durability, 0) {}
   EngineStore(std::vector<std::string> directories, std::uint32_t rank, std::uint32_t world_size, int stage,
-              std::uint64_t block_numel, IoEngine& engine, Durability durability, std::uint32_t parity)
+              std::uint64_t block_numel, IoEngine& engine, Durability durability, std::uint32_t parity,
+              const StateFormat& states = {})
       : units_(small_model()),
+        states_(states),
         blocks_(stage > 0 ? blocks_of_rank(units_, rank, world_size, block_numel)
                           : blocks_of_rank(units_, 0, 1, block_numel)),
         store_(
@@ -94,26 +132,42 @@ class EngineStore {
     const ModelBlock& range = blocks_[block];
     const Bytes bytes = store_->buffer_bytes(block);
     std::vector<Page> pages(bytes / sizeof(Page) + 1);
-    auto* values = reinterpret_cast<float*>(pages.data());
-    for (std::uint64_t kind = 0; kind < 3; ++kind)
-      for (std::uint64_t i = 0; i < range.numel; ++i)
-        values[kind * range.numel + i] = value_of(range.unit, range.first + i, kind, step);
-    blot_gaps(range, values);
+    const StateArrays arrays = state_arrays(states_, reinterpret_cast<std::byte*>(pages.data()), range.numel);
+    for (std::uint64_t i = 0; i < range.numel; ++i) {
+      const std::uint64_t index = range.first + i;
+      const std::uint64_t blot = inside_a_parameter(range.unit, index) ? 0 : blocks_.size();
+      for (int kind = 0; kind <= moment_count(states_); ++kind)
+        put(arrays, i, range.unit, index, static_cast<std::uint64_t>(kind), step + blot);
+    }
     store_->write(block, HostLease::borrowed(std::as_writable_bytes(std::span(pages)).first(bytes))).wait();
   }
-  void blot_gaps(const ModelBlock& range, float* values) const {
-    for (std::uint64_t i = 0; i < range.numel; ++i) {
-      bool inside = false;
-      for (const ModelParameter& parameter : units_[range.unit].parameters)
-        inside = inside || (range.first + i >= parameter.offset &&
-                            range.first + i < parameter.offset + parameter.numel);
-      if (!inside) values[i] = static_cast<float>(blocks_.size());
+  bool inside_a_parameter(std::size_t unit, std::uint64_t index) const {
+    for (const ModelParameter& parameter : units_[unit].parameters)
+      if (index >= parameter.offset && index < parameter.offset + parameter.numel) return true;
+    return false;
+  }
+  void put(const StateArrays& arrays, std::uint64_t i, std::uint64_t unit, std::uint64_t index,
+           std::uint64_t kind, std::uint64_t step) const {
+    const float value = value_of(unit, index, kind, step);
+    const MomentArray moment = kind == 0 ? MomentArray{} : arrays.moments[kind - 1];
+    std::byte* values = kind == 0 ? arrays.master : moment.values;
+    const bool is_bf16 =
+        kind == 0 ? states_.master == MasterDType::bf16 : states_.moments == MomentDType::bf16;
+    if (is_bf16) {
+      reinterpret_cast<bf16*>(values)[i] = to_bf16(value);
+    } else if (kind == 0 || states_.moments == MomentDType::f32) {
+      reinterpret_cast<float*>(values)[i] = value;
+    } else {
+      values[i] = static_cast<std::byte>(code_of(unit, index, kind, step));
+      if (inside_a_parameter(unit, index))
+        moment.scales[i / quantised_block_numel] = scale_of(unit, index, kind, step);
     }
   }
   std::vector<SwapBlock> swap_blocks() const {
     std::vector<SwapBlock> blocks;
     for (const ModelBlock& block : blocks_)
-      blocks.push_back({units_[block.unit].name + "[" + std::to_string(block.first) + "]", block.numel * 12});
+      blocks.push_back({units_[block.unit].name + "[" + std::to_string(block.first) + "]",
+                        state_bytes(states_, block.numel)});
     return blocks;
   }
   std::string layout(std::uint32_t rank, std::uint32_t world_size, int stage) const {
@@ -124,6 +178,12 @@ class EngineStore {
                              {"stage", stage},
                              {"dtype", "bf16"},
                              {"optimizer_sharded", stage > 0}};
+    if (states_ != StateFormat{})
+      object["states"] = {{"optimizer", name_of(states_.kind)},
+                          {"amsgrad", states_.amsgrad},
+                          {"momentum", states_.momentum},
+                          {"master", name_of(states_.master)},
+                          {"moments", name_of(states_.moments)}};
     for (const ModelUnit& unit : units_) {
       nlohmann::json parameters = nlohmann::json::array();
       for (const ModelParameter& parameter : unit.parameters)
@@ -143,21 +203,24 @@ class EngineStore {
     std::byte bytes[4096];
   };
   std::vector<ModelUnit> units_;
+  StateFormat states_;
   std::vector<ModelBlock> blocks_;
   std::unique_ptr<SwapStore> store_;
 };
 
 // The hash by its definition, from the values themselves.
-inline std::uint64_t expected_hash(std::uint64_t step, double loss_scale = 1024.0) {
+inline std::uint64_t expected_hash(std::uint64_t step, double loss_scale = 1024.0,
+                                   const StateFormat& states = {}) {
   std::uint64_t sum = 0;
   const std::vector<ModelUnit> units = small_model();
   for (std::size_t unit = 0; unit < units.size(); ++unit)
     for (const ModelParameter& parameter : units[unit].parameters)
-      for (std::uint64_t kind = 0; kind < 3; ++kind) {
+      for (int kind = 0; kind <= moment_count(states); ++kind) {
         const std::uint64_t key = state_key(parameter.name, static_cast<StateKind>(kind));
         for (std::uint64_t i = 0; i < parameter.numel; ++i)
           sum += splitmix64(splitmix64(key + i) ^
-                            std::bit_cast<std::uint32_t>(value_of(unit, parameter.offset + i, kind, step)));
+                            std::bit_cast<std::uint32_t>(kept_value(states, unit, parameter.offset + i,
+                                                                    static_cast<std::uint64_t>(kind), step)));
       }
   return finish_state_hash(sum, step - 1, 0xFEDCBA9876543210ull, loss_scale, step * 8);
 }

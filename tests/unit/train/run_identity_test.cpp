@@ -37,5 +37,14 @@ TEST(RunIdentity, whatever_else_changes_is_named) {
   EXPECT_THROW(compare_runs(stored, run_of("constant 0.0003", 1, 7), "/swap"), UsageError);
 }
 
+// Switches are stored where they are on: what is missing is the default, on either side.
+TEST(RunIdentity, what_only_one_of_the_two_has_is_compared_with_the_default) {
+  const std::string without = R"({"samples": {}, "result": {"learning rate": "constant 0.1"}})",
+                    with =
+                        R"({"samples": {}, "result": {"learning rate": "constant 0.1", "--nesterov": true}})";
+  EXPECT_THAT(compare_runs(without, with, "/swap").text, HasSubstr("--nesterov true (was default)"));
+  EXPECT_THAT(compare_runs(with, without, "/swap").text, HasSubstr("--nesterov default (was true)"));
+}
+
 }  // namespace
 }  // namespace headrace

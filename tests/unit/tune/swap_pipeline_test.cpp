@@ -49,6 +49,22 @@ TEST(SwapPipeline, a_step_moves_twelve_bytes_a_parameter_each_way) {
   EXPECT_EQ(pipeline.blocks(), 10u);  // 32768 elements each
 }
 
+TEST(SwapPipeline, a_step_of_states_of_fewer_bits_moves_their_bytes_and_planned_memory) {
+  for (const auto& [moments, bytes] : {std::pair{MomentDType::bf16, 6.0}, {MomentDType::int8, 4.125}}) {
+    const TemporaryFolder folder;
+    SwapPipelineOptions options = small_pipeline(folder.path() + "/store");
+    options.states = {.master = MasterDType::bf16, .moments = moments};
+    SwapPipeline pipeline(options);
+    const SwapStep step = pipeline.step(UpdateKind::adam);
+    EXPECT_GE(static_cast<double>(step.read_bytes), bytes * some_parameters);
+    EXPECT_LT(static_cast<double>(step.read_bytes),
+              bytes * some_parameters + 4096.0 * static_cast<double>(pipeline.blocks()));
+    EXPECT_EQ(step.written_bytes, step.read_bytes);
+    EXPECT_LE(pipeline.block_bytes(), options.point.block_bytes);
+    EXPECT_EQ(pipeline.host_bytes(), planned_host_bytes(options));
+  }
+}
+
 TEST(SwapPipeline, a_null_step_changes_no_byte_and_a_real_one_changes_every_block) {
   const TemporaryFolder folder;
   const std::string store = folder.path() + "/store";

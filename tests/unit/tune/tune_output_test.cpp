@@ -53,6 +53,22 @@ TEST(TuneFragment, means_the_tuned_point_to_the_reader_of_configurations) {
   }
 }
 
+TEST(TuneFragment, keeps_the_states_that_were_tuned_for) {
+  TuneOptions options = some_options();
+  options.states = {.kind = OptimizerKind::sgd,
+                    .momentum = true,
+                    .master = MasterDType::bf16,
+                    .moments = MomentDType::int8};
+  options.momentum = 0.8;
+  ConfigDraft draft;
+  draft.read_text(config_fragment(some_report(), options), "fragment");
+  draft.set_flag("model", "gpt2-mini");
+  const ResolvedOptions resolved = draft.resolve({});
+  EXPECT_EQ(resolved.engine.state_format(), options.states);
+  EXPECT_EQ(resolved.engine.optimizer.momentum, 0.8);
+  EXPECT_THAT(resolved.notes, testing::IsEmpty());
+}
+
 TEST(TuneFragment, leaves_to_the_engine_what_was_tried_so_and_keeps_the_threads) {
   TuneReport report = some_report();
   report.best->queue_depth = 0;

@@ -39,12 +39,12 @@ TEST(StateHash, the_key_is_xxh64_of_the_name_and_the_kind) {
   EXPECT_EQ(state_key("", StateKind::master), 0xEF46DB3751D8E999ull);
   EXPECT_EQ(state_key("a", StateKind::master), 0xD24EC4F1A98C6E5Bull);
   EXPECT_EQ(state_key("abc", StateKind::master), 0x44BC2CF5AD770999ull);
-  EXPECT_EQ(state_key("abc", StateKind::exp_avg), 0x44BC2CF5AD770998ull);
-  EXPECT_EQ(state_key("abc", StateKind::exp_avg_sq), 0x44BC2CF5AD77099Bull);
+  EXPECT_EQ(state_key("abc", StateKind::moment_0), 0x44BC2CF5AD770998ull);
+  EXPECT_EQ(state_key("abc", StateKind::moment_1), 0x44BC2CF5AD77099Bull);
 }
 
 TEST(StateHash, every_length_and_start_equals_the_definition) {
-  const std::uint64_t key = state_key("w", StateKind::exp_avg);
+  const std::uint64_t key = state_key("w", StateKind::moment_0);
   for (std::size_t numel = 0; numel <= 70; ++numel) {
     const std::vector<float> values = some_values(numel);
     for (const std::uint64_t first : {0ull, 1ull, 4096ull, 0x1'0000'0011ull, ~0ull - 20})
@@ -77,7 +77,7 @@ TEST(StateHash, every_bit_of_a_value_its_place_its_kind_and_its_name_count) {
   EXPECT_NE(hash_values(key, 0, values), hash);
   std::swap(values[3], values[4]);
   EXPECT_NE(hash_values(key, 1, values), hash);
-  EXPECT_NE(hash_values(state_key("w", StateKind::exp_avg), 0, values), hash);
+  EXPECT_NE(hash_values(state_key("w", StateKind::moment_0), 0, values), hash);
   EXPECT_NE(hash_values(state_key("v", StateKind::master), 0, values), hash);
 }
 

@@ -1,0 +1,98 @@
+// From the settings of the optimizer to its arguments.
+#include "headrace/errors.h"
+#include "src/train/settings.h"
+
+namespace headrace {
+namespace {
+
+struct Defaults {
+  double learning_rate, beta1, beta2, epsilon, weight_decay;
+};
+
+// AdamW's are those that language models are mostly trained with, the others PyTorch's; Lion's are of its
+// paper.
+constexpr Defaults defaults_of(OptimizerChoice choice) {
+  switch (choice) {
+    case OptimizerChoice::adam:
+      return {1e-3, 0.9, 0.999, 1e-8, 0};
+    case OptimizerChoice::adagrad:
+      return {1e-2, 0, 0, 1e-10, 0};
+    case OptimizerChoice::lion:
+      return {1e-4, 0.9, 0.99, 0, 0};
+    case OptimizerChoice::sgd:
+      return {1e-3, 0, 0, 0, 0};
+    case OptimizerChoice::adamw:
+    case OptimizerChoice::deepspeed_adam:
+      break;
+  }
+  return {3e-4, 0.9, 0.95, 1e-8, 0.1};
+}
+
+OptimizerKind kind_of(OptimizerChoice choice) {
+  switch (choice) {
+    case OptimizerChoice::adagrad:
+      return OptimizerKind::adagrad;
+    case OptimizerChoice::lion:
+      return OptimizerKind::lion;
+    case OptimizerChoice::sgd:
+      return OptimizerKind::sgd;
+    case OptimizerChoice::adamw:
+    case OptimizerChoice::adam:
+    case OptimizerChoice::deepspeed_adam:
+      break;
+  }
+  return OptimizerKind::adam;
+}
+
+void fill(std::optional<double>& value, double otherwise) {
+  if (!value) value = otherwise;
+}
+
+OptimizerChoice chosen(const Settings& settings) {
+  using enum OptimizerChoice;
+  const bool is_adam = kind_of(settings.optimizer) == OptimizerKind::adam;
+  if (settings.adam_w_mode && !is_adam)
+    throw UsageError(fmt::format("{} has a meaning for Adam and AdamW alone. Leave it out.",
+                                 user_name(settings, "adam_w_mode")));
+  if (settings.adam_w_mode == false && settings.optimizer == adamw && settings.given.contains("optimizer"))
+    throw UsageError(fmt::format("{} false contradicts {} AdamW. Give the type Adam, or leave it out.",
+                                 user_name(settings, "adam_w_mode"), user_name(settings, "optimizer")));
+  if (!is_adam || settings.optimizer == adam) return settings.optimizer;
+  return settings.adam_w_mode.value_or(true) ? adamw : adam;
+}
+
+}  // namespace
+
+void resolve_optimizer(Settings& settings) {
+  settings.optimizer = chosen(settings);
+  settings.adam_w_mode.reset();
+  const Defaults defaults = defaults_of(settings.optimizer);
+  fill(settings.learning_rate, defaults.learning_rate);
+  fill(settings.beta1, defaults.beta1);
+  fill(settings.beta2, defaults.beta2);
+  fill(settings.epsilon, defaults.epsilon);
+  fill(settings.weight_decay, defaults.weight_decay);
+}
+
+OptimizerArguments optimizer_arguments(const Settings& settings) {
+  OptimizerArguments arguments;
+  arguments.kind = kind_of(settings.optimizer);
+  arguments.decoupled = settings.optimizer != OptimizerChoice::adam;
+  arguments.beta1 = settings.beta1.value_or(arguments.beta1);
+  arguments.beta2 = settings.beta2.value_or(arguments.beta2);
+  arguments.epsilon = settings.epsilon.value_or(arguments.epsilon);
+  arguments.weight_decay = settings.weight_decay.value_or(arguments.weight_decay);
+  arguments.amsgrad = settings.amsgrad;
+  arguments.rate_decay = settings.rate_decay;
+  arguments.momentum = settings.momentum;
+  arguments.dampening = settings.dampening;
+  arguments.nesterov = settings.nesterov;
+  arguments.maximize = settings.maximize;
+  return arguments;
+}
+
+StateFormat state_format(const Settings& settings) {
+  return format_of(optimizer_arguments(settings), settings.master_dtype, settings.moment_dtype);
+}
+
+}  // namespace headrace
