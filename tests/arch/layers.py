@@ -9,7 +9,7 @@ import re
 
 # Public header -> module that owns it. `seam` headers are interfaces: they belong to no implementation.
 HEADER_OWNERS = {
-    "base": "block_device bytes cgroup cpu_pool dtype elapsed errors first_failure folders locality log machine_files mounts owned shell_words splitmix topology units",
+    "base": "block_device bytes cgroup cpu_placement cpu_pool dtype elapsed errors first_failure folders locality log machine_files mounts numa_memory owned shell_words splitmix topology units",
     "memory": "lease memory",
     "aio": "io_batch io_engine io_file io_probe io_shape io_wait_any",
     "cpu_adam": "isa optimizer optimizer_state optimizer_update state_codes",
