@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "cpu_adam/kernel_table.h"
-#include "cpu_adam/update_pieces.h"
+#include "cpu_adam/parallel_parts.h"
+#include "cpu_adam/update_ceiling.h"
+#include "cpu_adam/update_piece.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 #include "headrace/kernels.h"
@@ -38,10 +40,7 @@ void require_meaning(std::span<const GroupSpan> spans, std::span<const Optimizer
   for (const auto& [span, group] : spans) {
     if (group >= groups.size())
       throw UsageError(fmt::format("an update names parameter group {}; there are {}", group, groups.size()));
-    const OptimizerArguments& arguments = groups[group];
-    if (span.format != format_of(arguments, span.format.master, span.format.moments))
-      throw UsageError(fmt::format("an update by {} is given states of {}, or of other options of it",
-                                   name_of(arguments.kind), name_of(span.format.kind)));
+    require_meaning(span, groups[group]);
   }
 }
 
@@ -79,8 +78,15 @@ void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const
   const std::vector<UpdateConstants> constants = constants_of(groups);
   require_meaning(spans, groups);
   for_each_part(spans, [&](const UpdateSpan& part, std::uint32_t group) {
-    kernels.adam(adam_block(part), constants[group]);
+    update_piece(kernels, part, constants[group]);
   });
+}
+
+void update_ceiling_parallel(std::span<const GroupSpan> spans, Stores stores) {
+  const KernelTable& kernels = kernels_of(best_isa());
+  for (const GroupSpan& span : spans)
+    HEADRACE_CHECK(span.span.numel % tile_numel == 0, "a ceiling of {} elements", span.span.numel);
+  for_each_part(spans, [&](const UpdateSpan& part, std::uint32_t) { kernels.ceiling(part, stores); });
 }
 
 void optimizer_update_parallel(const UpdateSpan& span, const OptimizerArguments& arguments) {

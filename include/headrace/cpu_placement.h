@@ -28,7 +28,7 @@ struct NodeThreads {
 std::vector<NodeThreads> place_threads(const std::vector<NumaNode>& nodes, const CpuLimits& limits,
                                        int threads);
 
-// Neighbouring blocks of memory on one node.
+// A range of memory on one node.
 struct NodeRun {
   int node = -1;
   Bytes begin = 0, end = 0;
@@ -40,6 +40,9 @@ struct NodeRun {
 inline constexpr Bytes node_run_bytes = Bytes{16} << 20;
 std::vector<NodeRun> deal_blocks(const std::vector<NodeThreads>& placement,
                                  std::span<const Bytes> block_bytes, Bytes run_bytes = node_run_bytes);
+
+// Divides one array, which threads update together, into a part for each node; borders between pages.
+std::vector<NodeRun> divide_array(const std::vector<NodeThreads>& placement, Bytes bytes);
 
 // "node 0: 4 threads, node 1: 4 threads"; empty where nothing is bound.
 std::string describe(const std::vector<NodeThreads>& placement);

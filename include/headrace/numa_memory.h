@@ -5,18 +5,18 @@
 #include <span>
 #include <vector>
 
-#include "headrace/bytes.h"
+#include "headrace/cpu_placement.h"
 
 namespace headrace {
 
-// Places `memory` by first touch (blocks that lie end to end from its start, as deal_blocks deals them) and
-// remembers until it is destroyed where the kernel put it, for node_of. The memory must be mapped, not
-// touched before to be placed, and outlive this; what it holds is kept. Takes the time of the page faults,
-// which threads of every node share. Does nothing where the pool's threads are not bound to nodes.
+// Places ranges of `memory` by first touch and remembers until it is destroyed where the kernel put them, for
+// node_of. The memory must be mapped, not touched before to be placed, and outlive this; what it holds is
+// kept. Takes the time of the page faults, which threads of every node share. Without runs (deal_blocks and
+// divide_array give none where the pool's threads are not bound) it does nothing.
 class NodeMemory {
  public:
   NodeMemory() = default;
-  NodeMemory(std::span<std::byte> memory, std::span<const Bytes> block_bytes);
+  NodeMemory(std::span<std::byte> memory, const std::vector<NodeRun>& runs);
   NodeMemory(NodeMemory&& other) noexcept;
   NodeMemory& operator=(NodeMemory&& other) noexcept;
   ~NodeMemory();

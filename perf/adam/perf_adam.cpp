@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cpu_adam/kernel_table.h"
-#include "cpu_adam/update_pieces.h"
+#include "cpu_adam/parallel_parts.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
@@ -139,7 +139,7 @@ Figures measure(const Case& c, const State& state, int rounds) {
   const auto ceiling = [&] {
     const GroupSpan only{.span = block, .group = 0};
     for_each_part({&only, 1},
-                  [&](const UpdateSpan& part, std::uint32_t) { kernels.adam_ceiling(adam_block(part)); });
+                  [&](const UpdateSpan& part, std::uint32_t) { kernels.ceiling(part, Stores::cached); });
   };
 
   update(), ceiling();  // warm

@@ -79,6 +79,11 @@ std::vector<int> apportion(int count, const std::vector<std::uint64_t>& weights)
   return parts;
 }
 
+std::vector<NodeThreads> with_memory(std::vector<NodeThreads> placement) {
+  std::erase_if(placement, [](const NodeThreads& home) { return home.node < 0; });
+  return placement;
+}
+
 }  // namespace
 
 std::vector<int> cpus_of_list(const std::string& list) {
@@ -107,9 +112,7 @@ std::vector<NodeThreads> place_threads(const std::vector<NumaNode>& nodes, const
 
 std::vector<NodeRun> deal_blocks(const std::vector<NodeThreads>& placement,
                                  std::span<const Bytes> block_bytes, Bytes run_bytes) {
-  std::vector<NodeThreads> homes;
-  for (const NodeThreads& home : placement)
-    if (home.node >= 0) homes.push_back(home);
+  const std::vector<NodeThreads> homes = with_memory(placement);
   std::vector<NodeRun> runs;
   if (homes.empty()) return runs;
   // Bytes for each thread are what is to be equal: the run goes where there are the fewest.
@@ -133,6 +136,21 @@ std::vector<NodeRun> deal_blocks(const std::vector<NodeThreads>& placement,
     if (end - begin >= run_bytes) close();
   }
   if (end > begin) close();
+  return runs;
+}
+
+std::vector<NodeRun> divide_array(const std::vector<NodeThreads>& placement, Bytes bytes) {
+  constexpr Bytes page_bytes = 4096;
+  const std::vector<NodeThreads> homes = with_memory(placement);
+  Bytes threads = 0, before = 0, begin = 0;
+  for (const NodeThreads& home : homes) threads += static_cast<Bytes>(home.threads);
+  std::vector<NodeRun> runs;
+  for (const NodeThreads& home : homes) {
+    before += static_cast<Bytes>(home.threads);
+    const Bytes end = before == threads ? bytes : bytes / page_bytes * before / threads * page_bytes;
+    if (end > begin) runs.push_back({.node = home.node, .begin = begin, .end = end});
+    begin = end;
+  }
   return runs;
 }
 

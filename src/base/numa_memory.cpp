@@ -78,11 +78,9 @@ std::byte* middle_page(std::span<std::byte> run) {
 
 }  // namespace
 
-NodeMemory::NodeMemory(std::span<std::byte> memory, std::span<const Bytes> block_bytes) {
-  const std::vector<NodeThreads> placement = cpu_placement();
-  const std::vector<NodeRun> runs = deal_blocks(placement, block_bytes);
+NodeMemory::NodeMemory(std::span<std::byte> memory, const std::vector<NodeRun>& runs) {
   if (runs.empty()) return;
-  touch_on_nodes(memory, runs, placement);
+  touch_on_nodes(memory, runs, cpu_placement());
   runs_.reserve(runs.size());
   const std::lock_guard lock(known().mutex);
   for (const NodeRun& run : runs) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 
 namespace headrace {
@@ -45,7 +46,8 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
   pool_ = std::make_unique<StagingPool>(context.host_budget, MemoryTag::staging,
                                         state_buffer_bytes(block_numel(context.options), context.options),
                                         context.options.swap_buffers);
-  pool_nodes_ = NodeMemory(pool_->memory(), std::vector<Bytes>(pool_->count(), pool_->buffer_bytes()));
+  const std::vector<Bytes> buffer_bytes(pool_->count(), pool_->buffer_bytes());
+  pool_nodes_ = NodeMemory(pool_->memory(), deal_blocks(cpu_placement(), buffer_bytes));
   pool_pin_ = context.pin_for_io(pool_->memory());
   allocate_cache();
 }
@@ -60,7 +62,7 @@ void StateStore::allocate_resident() {
     next = context_.device_memory.persistent(MemoryTag::optimizer, total);
   } else {
     host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, total);
-    host_nodes_ = NodeMemory(host_.memory(), block_bytes);
+    host_nodes_ = NodeMemory(host_.memory(), deal_blocks(cpu_placement(), block_bytes));
     next = host_.data();
   }
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
@@ -76,7 +78,7 @@ void StateStore::allocate_cache() {
   std::vector<Bytes> block_bytes;
   for (std::size_t b = 0; b < blocks_.size(); ++b)
     if (chosen[b]) block_bytes.push_back(state_buffer_bytes(blocks_[b].range.numel, context_.options));
-  host_nodes_ = NodeMemory(host_.memory(), block_bytes);
+  host_nodes_ = NodeMemory(host_.memory(), deal_blocks(cpu_placement(), block_bytes));
   host_pin_ = context_.pin_for_io(host_.memory());
   std::byte* next = host_.data();
   for (std::size_t b = 0; b < blocks_.size(); ++b) {

@@ -202,6 +202,18 @@ TEST(DealtBlocks, larger_than_a_turn_lie_on_one_node_each) {
   EXPECT_EQ(deal_blocks({}, blocks), std::vector<NodeRun>{});
 }
 
+TEST(DividedArray, has_a_part_for_each_thread_and_borders_between_pages) {
+  const std::vector<NodeThreads> placement = {{.node = 2, .cpus = {0}, .threads = 1},
+                                              {.node = -1, .cpus = {1}, .threads = 5},
+                                              {.node = 3, .cpus = {2}, .threads = 2}};
+  EXPECT_EQ(divide_array(placement, 3 * 4096 * 100 + 5),
+            (std::vector<NodeRun>{{.node = 2, .begin = 0, .end = 4096 * 100},
+                                  {.node = 3, .begin = 4096 * 100, .end = 3 * 4096 * 100 + 5}}));
+  EXPECT_EQ(divide_array(placement, 100), (std::vector<NodeRun>{{.node = 3, .begin = 0, .end = 100}}));
+  EXPECT_EQ(divide_array(placement, 0), std::vector<NodeRun>{});
+  EXPECT_EQ(divide_array({}, 100), std::vector<NodeRun>{});
+}
+
 TEST(CpuList, is_read_as_the_kernel_writes_it) {
   EXPECT_EQ(cpus_of_list("0-2,8,10-11\n"), (std::vector<int>{0, 1, 2, 8, 10, 11}));
   EXPECT_EQ(cpus_of_list(""), std::vector<int>{});

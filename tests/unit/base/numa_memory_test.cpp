@@ -42,7 +42,7 @@ const std::vector<Bytes> four_runs(4, run_bytes);
 TEST(NodeMemory, on_one_node_touches_nothing_and_knows_nothing) {
   if (!cpu_placement().empty()) GTEST_SKIP() << "this machine has several nodes";
   const Mapped mapped(4 * run_bytes);
-  const NodeMemory placed(mapped.memory(), four_runs);
+  const NodeMemory placed(mapped.memory(), deal_blocks(cpu_placement(), four_runs));
   EXPECT_EQ(mapped.resident_bytes(), 0u);
   EXPECT_EQ(node_of(mapped.memory().data()), -1);
 }
@@ -56,7 +56,7 @@ TEST(NodeMemory, on_one_node_touches_nothing_and_knows_nothing) {
   mapped.memory()[5] = std::byte{7};
   if (cpu_placement().size() != 2) std::_Exit(1);
   {
-    NodeMemory placed(mapped.memory(), four_runs);
+    NodeMemory placed(mapped.memory(), deal_blocks(cpu_placement(), four_runs));
     if (mapped.resident_bytes() != 4 * run_bytes) std::_Exit(2);
     if (mapped.memory()[5] != std::byte{7}) std::_Exit(3);
     NodeMemory moved = std::move(placed);
