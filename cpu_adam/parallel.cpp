@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "cpu_adam/kernel_table.h"
+#include "cpu_adam/parallel_parts.h"
+#include "cpu_adam/update_ceiling.h"
 #include "cpu_adam/update_piece.h"
-#include "cpu_adam/update_pieces.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 #include "headrace/kernels.h"
+#include "headrace/numa_memory.h"
 
 namespace headrace {
 namespace {
@@ -41,16 +44,27 @@ void require_meaning(std::span<const GroupSpan> spans, std::span<const Optimizer
   }
 }
 
+// Of what lies together: the states are most of the traffic.
+const void* state_address(const UpdateSpan& span) {
+  return span.state.moments[0].values != nullptr ? span.state.moments[0].values : span.state.master;
+}
+
 }  // namespace
 
 void for_each_part(std::span<const GroupSpan> spans,
                    const std::function<void(const UpdateSpan& part, std::uint32_t group)>& body) {
   const std::vector<std::uint64_t> starts = starts_of(spans);
-  parallel_ranges(starts.back(), update_grain_numel, [&](std::uint64_t begin, std::uint64_t end) {
-    // The last span that starts at or before `begin`.
-    auto s =
-        static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin()) - 1;
-    for (; s < spans.size() && starts[s] < end; ++s) {
+  // The last span that starts at or before `begin`.
+  const auto span_at = [&](std::uint64_t begin) {
+    const auto after = std::upper_bound(starts.begin(), starts.end(), begin);
+    return static_cast<std::size_t>(after - starts.begin()) - 1;
+  };
+  const auto home = [&](std::uint64_t begin) {
+    const std::size_t s = span_at(begin);
+    return node_of(state_address(part_of(spans[s].span, begin - starts[s], 0)));
+  };
+  parallel_ranges(starts.back(), update_grain_numel, home, [&](std::uint64_t begin, std::uint64_t end) {
+    for (std::size_t s = span_at(begin); s < spans.size() && starts[s] < end; ++s) {
       const auto& [span, group] = spans[s];
       const std::uint64_t first = std::max(begin, starts[s]) - starts[s];
       const std::uint64_t last = std::min(end - starts[s], span.numel);
@@ -66,6 +80,13 @@ void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const
   for_each_part(spans, [&](const UpdateSpan& part, std::uint32_t group) {
     update_piece(kernels, part, constants[group]);
   });
+}
+
+void update_ceiling_parallel(std::span<const GroupSpan> spans, Stores stores) {
+  const KernelTable& kernels = kernels_of(best_isa());
+  for (const GroupSpan& span : spans)
+    HEADRACE_CHECK(span.span.numel % tile_numel == 0, "a ceiling of {} elements", span.span.numel);
+  for_each_part(spans, [&](const UpdateSpan& part, std::uint32_t) { kernels.ceiling(part, stores); });
 }
 
 void optimizer_update_parallel(const UpdateSpan& span, const OptimizerArguments& arguments) {

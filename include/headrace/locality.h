@@ -22,8 +22,9 @@ struct NumaNode {
   std::string cpus;  // as above
   Bytes memory_bytes = 0;
 };
-// In order; one of them where the machine has no NUMA, none where it does not say.
-std::vector<NumaNode> numa_nodes(const std::string& topology_xml = "");
+// In order; one of them where the machine has no NUMA, none where it does not say. `description` stands for
+// the machine in tests: XML, or a synthetic one as hwloc takes it ("node:2 core:4 pu:1").
+std::vector<NumaNode> numa_nodes(const std::string& description = "");
 
 // "NUMA node 1 (cores 16-31, nvme0n1)"; empty when nothing is known.
 std::string describe(const Locality& locality);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace headrace {
 
@@ -18,6 +19,8 @@ struct CpuLimits {
   std::optional<double> quota_cpus = std::nullopt;  // cgroup CPU time per wall-clock time
   int local_ranks = 1;
   bool bound_by_launcher = false;  // the mask is already this rank's part of the host
+  int local_rank = 0;
+  std::vector<int> affinity = {};  // the mask itself; empty where the kernel does not tell it
 };
 CpuLimits read_cpu_limits();
 
@@ -31,6 +34,8 @@ std::string cpu_model(const std::string& root = "");
 
 // Ranks that the launcher (mpirun, torchrun, srun) started on this host; 1 without a launcher.
 int local_ranks(const Environment& environment);
+// The number of this rank among them.
+int local_rank(const Environment& environment);
 bool bound_by_launcher(const Environment& environment);
 
 }  // namespace headrace

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <hwloc.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
 #include <type_traits>
+
+#include "src/base/processor_topology.h"
 
 namespace headrace {
 namespace {
@@ -16,22 +19,30 @@ struct DestroyTopology {
 };
 using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
 
-Topology load(const std::string& xml) {
+// What stands for the machine in tests is XML, or one of hwloc's synthetic descriptions ("node:2 core:4
+// pu:1").
+bool describes_machine(hwloc_topology_t topology, const std::string& text) {
+  if (!text.starts_with('<')) return hwloc_topology_set_synthetic(topology, text.c_str()) == 0;
+  return hwloc_topology_set_xmlbuffer(topology, text.c_str(), static_cast<int>(text.size()) + 1) == 0;
+}
+
+enum class Devices : std::uint8_t { left_out, read };
+
+Topology load(const std::string& text, Devices devices) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Topology topology(raw);
-  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
+  if (devices == Devices::read) hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
   // The bus and the kernel's drives are all that is asked; these would start the runtimes of every vendor.
   for (const char* component : {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"})
     hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
-  if (!xml.empty() && hwloc_topology_set_xmlbuffer(raw, xml.c_str(), static_cast<int>(xml.size()) + 1) != 0)
-    return nullptr;
+  if (!text.empty() && !describes_machine(raw, text)) return nullptr;
   return hwloc_topology_load(raw) == 0 ? std::move(topology) : nullptr;
 }
 
 // This machine's, read once and kept: hwloc's plug-in for the bus loses memory each time it is unloaded.
 hwloc_topology_t machine_topology() {
-  static const hwloc_topology_t one = load("").release();
+  static const hwloc_topology_t one = load("", Devices::read).release();
   return one;
 }
 
@@ -45,9 +56,14 @@ std::string cpu_list(hwloc_const_cpuset_t cpus) {
 
 }  // namespace
 
+hwloc_topology_t processor_topology() {
+  static const hwloc_topology_t one = load("", Devices::left_out).release();
+  return one;
+}
+
 Locality locality_of_pci(const std::string& bus_id, const std::string& topology_xml) {
   Locality found;
-  const Topology given = topology_xml.empty() ? nullptr : load(topology_xml);
+  const Topology given = topology_xml.empty() ? nullptr : load(topology_xml, Devices::read);
   const hwloc_topology_t topology = topology_xml.empty() ? machine_topology() : given.get();
   if (topology == nullptr) return found;
   hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, bus_id.c_str());
@@ -67,9 +83,9 @@ Locality locality_of_pci(const std::string& bus_id, const std::string& topology_
   return found;
 }
 
-std::vector<NumaNode> numa_nodes(const std::string& topology_xml) {
-  const Topology given = topology_xml.empty() ? nullptr : load(topology_xml);
-  const hwloc_topology_t topology = topology_xml.empty() ? machine_topology() : given.get();
+std::vector<NumaNode> numa_nodes(const std::string& description) {
+  const Topology given = description.empty() ? nullptr : load(description, Devices::left_out);
+  const hwloc_topology_t topology = description.empty() ? processor_topology() : given.get();
   std::vector<NumaNode> nodes;
   if (topology == nullptr) return nodes;
   for (hwloc_obj_t node = nullptr;

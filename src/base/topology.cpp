@@ -16,18 +16,20 @@
 namespace headrace {
 namespace {
 
-int affinity_cpus() {
+std::vector<int> affinity_mask() {
   // The kernel refuses a set smaller than its own: grow it until it fits.
   for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(cpus));
     if (set == nullptr) break;
     const std::size_t set_bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(cpus));
     const bool known = sched_getaffinity(0, set_bytes, set) == 0;
-    const int count = known ? CPU_COUNT_S(set_bytes, set) : 0;
+    std::vector<int> mask;
+    for (int cpu = 0; known && cpu < cpus; ++cpu)
+      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), set_bytes, set)) mask.push_back(cpu);
     CPU_FREE(set);
-    if (known) return std::max(1, count);
+    if (known) return mask;
   }
-  return 1;
+  return {};
 }
 
 int online_cpus() {
@@ -72,6 +74,12 @@ int local_ranks(const Environment& environment) {
   return std::max(1, tasks_of_node(environment("SLURM_STEP_TASKS_PER_NODE"), node));
 }
 
+int local_rank(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID"})
+    if (const char* text = environment(name); text != nullptr) return positive_number(text);
+  return 0;
+}
+
 bool bound_by_launcher(const Environment& environment) {
   if (positive_number(environment("OMPI_MCA_orte_bound_at_launch")) > 0) return true;
   const char* slurm = environment("SLURM_CPU_BIND_TYPE");
@@ -90,10 +98,12 @@ std::string cpu_model(const std::string& root) {
 CpuLimits read_cpu_limits() {
   const Environment environment = [](const char* name) { return std::getenv(name); };
   CpuLimits limits;
-  limits.affinity_cpus = affinity_cpus();
+  limits.affinity = affinity_mask();
+  limits.affinity_cpus = std::max(1, static_cast<int>(limits.affinity.size()));
   limits.host_cpus = limits.affinity_cpus;
   limits.quota_cpus = cgroup_cpu_quota();
   limits.local_ranks = local_ranks(environment);
+  limits.local_rank = local_rank(environment);
   limits.bound_by_launcher = bound_by_launcher(environment);
   if (limits.bound_by_launcher) limits.host_cpus = std::max(allowed_cpus(), limits.affinity_cpus);
   return limits;

@@ -16,6 +16,7 @@ void add_bench(CLI::App& program, int& status) {
   add_bench_link(*command, status);
   add_bench_collectives(*command, status);
   add_bench_nvme(*command, status);
+  add_bench_adam(*command, status);
 }
 
 }  // namespace headrace::cli

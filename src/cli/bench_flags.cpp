@@ -146,6 +146,17 @@ BenchMemory BenchFlags::require_memory(const Need& need, const LaunchInfo& launc
   return memory;
 }
 
+std::vector<std::string> words_of(const std::string& flag, const std::vector<std::string>& given) {
+  const std::string& text = only_value(flag, given);
+  std::vector<std::string> words;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find(',', start), text.size());
+    words.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return words;
+}
+
 double parse_link_rate(const std::string& text, const std::string& flag) {
   constexpr Bytes slowest = 1'000'000;
   const Bytes rate = parse_bytes(text.ends_with("/s") ? text.substr(0, text.size() - 2) : text, flag);

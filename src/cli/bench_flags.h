@@ -34,6 +34,8 @@ class BenchFlags {
   bool json_ = false;
 };
 
+// The words between the commas of a flag's value.
+std::vector<std::string> words_of(const std::string& flag, const std::vector<std::string>& given);
 // "8GB/s" as bytes a second, not slower than any link there is.
 double parse_link_rate(const std::string& text, const std::string& flag);
 double parse_seconds(const std::string& text, const std::string& flag, double least, double most);

@@ -30,17 +30,6 @@ struct NvmeFlags {
   bool check_every_byte = false, json = false, quiet = false;
 };
 
-std::vector<std::string> words_of(const std::string& flag, const Values& given) {
-  const std::string& text = only_value(flag, given);
-  std::vector<std::string> words;
-  for (std::size_t start = 0; start <= text.size();) {
-    const std::size_t end = std::min(text.find(',', start), text.size());
-    words.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return words;
-}
-
 template <class Value>
 void sort_unique(std::vector<Value>& values) {
   std::sort(values.begin(), values.end());

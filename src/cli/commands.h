@@ -20,6 +20,7 @@ void add_tune(CLI::App& program, int& status);
 void add_bench_link(CLI::App& bench, int& status);
 void add_bench_collectives(CLI::App& bench, int& status);
 void add_bench_nvme(CLI::App& bench, int& status);
+void add_bench_adam(CLI::App& bench, int& status);
 
 // Keeps every value of a flag that takes one, for only_value.
 CLI::Option* collect_values(CLI::Option* option);

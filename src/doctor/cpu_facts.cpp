@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "headrace/cpu_placement.h"
 #include "headrace/errors.h"
 
 namespace headrace::doctor {
@@ -84,6 +85,8 @@ Finding threads(const CpuFacts& facts) {
   const int ranks = facts.limits.local_ranks, each = threads_per_rank(facts.limits);
   Finding finding{topic, "threads",
                   fmt::format("{} a rank, {} rank{} on this host", each, ranks, ranks == 1 ? "" : "s")};
+  if (const std::string bound = describe(place_threads(facts.nodes, facts.limits, each)); !bound.empty())
+    finding.value += fmt::format("; bound to {}", bound);
   if (ranks <= facts.limits.affinity_cpus || facts.limits.bound_by_launcher) return finding;
   finding.status = FindingStatus::limit;
   finding.advice = "There are more ranks than CPUs, and they take turns. Start fewer ranks on this host.";
@@ -110,17 +113,7 @@ Finding numa(const CpuFacts& facts) {
 }  // namespace
 
 int count_of(const std::string& list) {
-  int count = 0;
-  std::istringstream parts(list);
-  for (std::string part; std::getline(parts, part, ',');) {
-    int first = 0, last = 0;
-    char dash = 0;
-    std::istringstream range(part);
-    if (!(range >> first)) continue;
-    if (!(range >> dash >> last)) last = first;
-    count += last - first + 1;
-  }
-  return count;
+  return static_cast<int>(cpus_of_list(list).size());
 }
 
 CpuFacts read_cpu(const MachineFiles& files, const CpuLimits& limits, std::vector<NumaNode> nodes) {

@@ -1,7 +1,9 @@
 #include "src/zero/state_store.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 
 namespace headrace {
@@ -45,23 +47,27 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
   pool_ = std::make_unique<StagingPool>(context.host_budget, MemoryTag::staging,
                                         state_buffer_bytes(block_numel(context.options), context.options),
                                         context.options.swap_buffers);
+  const std::vector<Bytes> buffer_bytes(pool_->count(), pool_->buffer_bytes());
+  pool_nodes_ = NodeMemory(pool_->memory(), deal_blocks(cpu_placement(), buffer_bytes));
   pool_pin_ = context.pin_for_io(pool_->memory());
   allocate_cache();
 }
 
 void StateStore::allocate_resident() {
-  Bytes total = 0;
-  for (std::uint32_t b = 0; b < blocks_.size(); ++b) total += bytes_of(b);
+  std::vector<Bytes> block_bytes;
+  for (std::uint32_t b = 0; b < blocks_.size(); ++b) block_bytes.push_back(bytes_of(b));
+  const Bytes total = std::accumulate(block_bytes.begin(), block_bytes.end(), Bytes{0});
   std::byte* next = nullptr;
   if (tier() == Tier::device) {
     next = context_.device_memory.persistent(MemoryTag::optimizer, total);
   } else {
     host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, total);
+    host_nodes_ = NodeMemory(host_.memory(), deal_blocks(cpu_placement(), block_bytes));
     next = host_.data();
   }
   for (std::uint32_t b = 0; b < blocks_.size(); ++b) {
     resident_[b] = next;
-    next += bytes_of(b);
+    next += block_bytes[b];
   }
 }
 
@@ -69,6 +75,10 @@ void StateStore::allocate_cache() {
   const std::vector<bool> chosen = cached_blocks(blocks_, context_.options);
   host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer,
                      bytes_of_chosen(blocks_, chosen, context_.options));
+  std::vector<Bytes> block_bytes;
+  for (std::size_t b = 0; b < blocks_.size(); ++b)
+    if (chosen[b]) block_bytes.push_back(state_buffer_bytes(blocks_[b].range.numel, context_.options));
+  host_nodes_ = NodeMemory(host_.memory(), deal_blocks(cpu_placement(), block_bytes));
   host_pin_ = context_.pin_for_io(host_.memory());
   std::byte* next = host_.data();
   for (std::size_t b = 0; b < blocks_.size(); ++b) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/numa_memory.h"
 #include "src/zero/context.h"
 
 namespace headrace {
@@ -79,8 +80,10 @@ class StateStore {
   std::vector<std::byte*> resident_;  // a block's address for the whole run; null: it passes through the pool
   std::vector<bool> loaded_;          // cached blocks that hold their newest version
   HostBuffer host_;                   // all blocks at Tier::host, the cache at Tier::nvme
+  NodeMemory host_nodes_;
   Pin host_pin_;
   std::unique_ptr<StagingPool> pool_;  // Tier::nvme
+  NodeMemory pool_nodes_;
   Pin pool_pin_;
   HostBuffer parity_;  // of the swap store
   Pin parity_pin_;

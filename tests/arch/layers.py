@@ -9,7 +9,7 @@ import re
 
 # Public header -> module that owns it. `seam` headers are interfaces: they belong to no implementation.
 HEADER_OWNERS = {
-    "base": "block_device bytes cgroup cpu_pool dtype elapsed errors first_failure folders locality log machine_files mounts owned shell_words splitmix topology units",
+    "base": "block_device bytes cgroup cpu_placement cpu_pool dtype elapsed errors first_failure folders locality log machine_files mounts numa_memory owned shell_words splitmix topology units",
     "memory": "lease memory",
     "aio": "io_batch io_engine io_file io_probe io_shape io_wait_any",
     "cpu_adam": "isa optimizer optimizer_state optimizer_update state_codes",
@@ -20,7 +20,7 @@ HEADER_OWNERS = {
     "planner": "planner",
     "model": "model",
     "train": "backends config data train",
-    "bench": "bench nvme_bench",
+    "bench": "adam_bench bench nvme_bench",
     "doctor": "doctor",
     "tune": "tune",
     "seam": "communicator device gpu_build kernels ops",
@@ -38,7 +38,7 @@ SEAM_USERS = {
 # that plan and engine cannot differ.
 PRIVATE_READERS = {("planner", "zero")}
 # (reader, header): single private headers that another module reads. What is for benchmarks is not in the public ones.
-PRIVATE_HEADER_READERS = {("tune", "src/zero/update_override.h")}
+PRIVATE_HEADER_READERS = {("tune", "src/zero/update_override.h"), ("bench", "cpu_adam/update_ceiling.h")}
 # A library's headers (regular expression) -> modules that may include them.
 LIBRARY_HOMES = {
     r"liburing\.h": {"aio"},

@@ -174,11 +174,65 @@ class Collectives(BenchTest):
             self.assertEqual((entry["unit"], entry["ceiling"]), ("us", None))
 
 
+class Adam(BenchTest):
+    QUICK = ["--elements", "64,3x4Ki", "--seconds", "0.01"]
+
+    def test_each_format_has_a_figure_a_ceiling_and_their_ratio(self):
+        report = json.loads(self.succeeds("bench", "adam", *self.QUICK, "--json").stdout)
+        self.assertEqual(set(report), {"benchmark", "machine", "results", "notes"})
+        self.assertEqual(report["benchmark"], "adam")
+        self.assertLessEqual({"cpu", "cpus", "isa", "threads"}, set(report["machine"]))
+        formats = ["fp32", "bf16", "fp16", "bf16-moments", "int8-moments", "bf16-master", "bf16-all"]
+        self.assertEqual([r["case"] for r in report["results"]],
+                         [f"{name} adamw {shape}" for name in formats for shape in ("64", "3x4Ki")])
+        for result in report["results"]:
+            self.assertLessEqual({"case", "value", "unit", "ceiling", "ratio", "rounds"}, set(result))
+            self.assertEqual(result["unit"], "GB/s")
+            self.assertGreaterEqual(result["rounds"], 3)
+            for key in ("value", "ceiling", "ratio"):
+                self.assertGreater(result[key], 0)
+
+    def test_the_table_fits_a_hundred_columns(self):
+        text = self.succeeds("bench", "adam", *self.QUICK, "--optimizer", "adamw,amsgrad").stdout
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
+        self.assertIn("int8-moments amsgrad 3x4Ki", text)
+
+    def test_threads_are_as_many_as_asked_for_and_omp_num_threads_is_ignored(self):
+        flags = ["bench", "adam", *self.QUICK, "--format", "fp32", "--json"]
+        machine = json.loads(self.succeeds(*flags, "--threads", "3").stdout)["machine"]
+        self.assertEqual(machine["threads"], 3)
+        prefixes = ((), ["env", "OMP_NUM_THREADS=1"])
+        usual, with_omp = (json.loads(self.succeeds(*flags, prefix=prefix).stdout)["machine"] for prefix in prefixes)
+        self.assertEqual(usual["threads"], with_omp["threads"])
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two CPUs to bind to")
+    def test_on_two_numa_nodes_threads_are_bound_and_the_bits_are_the_same(self):
+        two_nodes = ["env", "HWLOC_SYNTHETIC=node:2 pu:1", "HWLOC_THISSYSTEM=1"]
+        flags = ["--elements", "1Mi,100x64Ki", "--seconds", "0.01", "--format", "bf16", "--json", "--threads", "2"]
+        report = json.loads(self.succeeds("bench", "adam", *flags, prefix=two_nodes).stdout)
+        self.assertEqual(report["machine"]["threads_by_node"], "node 0: 1 thread, node 1: 1 thread")
+        self.assertEqual(len(report["results"]), 2)
+
+    def test_what_does_not_fit_is_named(self):
+        flags = ["--elements", "64,1Mi", "--seconds", "0.01", "--format", "bf16"]
+        text = self.succeeds("bench", "adam", *flags, "--host-memory", "1MiB").stdout
+        self.assertIn("left out: bf16 adamw 1Mi takes 28.0 MiB of memory", text)
+        self.refused("bench", "adam", "--elements", "1Mi", "--host-memory", "1MiB", status=3, says=["smaller --elements"])
+
+    def test_wrong_values_name_the_flag_and_what_is_allowed(self):
+        for flag, value, allowed in (("--elements", "65", "64 divides"), ("--elements", "64,", "like 64Ki"),
+                                     ("--format", "bf61", "Did you mean bf16?"), ("--optimizer", "adan", "Did you mean adam"),
+                                     ("--threads", "0", "from 1"), ("--threads", "1.5", "whole"), ("--seconds", "0", "from 0.001"),
+                                     ("--host-memory", "0", "no limit")):
+            with self.subTest(flag=flag, value=value):
+                self.refused("bench", "adam", flag, value, says=[allowed])
+
+
 class Usage(BenchTest):
     def test_without_a_benchmark_the_help_is_shown_and_the_status_is_2(self):
         result = self.run_program("bench")
         self.assertEqual(result.returncode, 2)
-        for text in ("headrace bench", "link", "collectives"):
+        for text in ("headrace bench", "link", "collectives", "nvme", "adam"):
             self.assertIn(text, result.stdout)
 
     def test_wrong_names_get_the_nearest(self):

@@ -1,4 +1,7 @@
 """The final state is the same by every bit whatever the placement: the pairwise part of tests/support/state_grid.py."""
+import os
+import unittest
+
 import job_test
 import state_grid
 
@@ -14,6 +17,16 @@ class StateHash(job_test.JobTest):
             comparison.add(case)
         self.assertEqual([], comparison.differing)
         print(f"{comparison.runs} runs in {len(comparison.hashes)} groups are equal")
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two CPUs to bind to")
+    def test_does_not_depend_on_the_numa_nodes_that_threads_and_states_are_on(self):
+        comparison = state_grid.Comparison(self.program, self.corpus, self.folder)
+        case = {"ranks": 1, "accumulation": 1, **state_grid.REFERENCE}
+        comparison.add(case)
+        for tier in ("cpu", "nvme"):
+            placed = {**case, "stage": 3, "offload_optimizer": tier, "threads": 2}
+            comparison.add(placed, HWLOC_SYNTHETIC="node:2 pu:1", HWLOC_THISSYSTEM="1")
+        self.assertEqual([], comparison.differing)
 
     def test_depends_on_what_is_trained(self):
         hashes = set()

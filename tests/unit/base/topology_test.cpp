@@ -28,6 +28,13 @@ TEST(LocalRanks, are_read_from_each_launcher) {
   EXPECT_EQ(local_ranks(slurm_node("3")), 1);
 }
 
+TEST(LocalRank, is_read_from_each_launcher) {
+  EXPECT_EQ(local_rank(environment_of({})), 0);
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID"})
+    EXPECT_EQ(local_rank(environment_of({{name, "3"}})), 3) << name;
+  EXPECT_EQ(local_rank(environment_of({{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"LOCAL_RANK", "3"}})), 0);
+}
+
 TEST(ThreadsPerRank, divide_a_shared_mask_among_the_ranks_and_leave_each_at_least_one) {
   EXPECT_EQ(threads_per_rank({.affinity_cpus = 8}), 8);
   EXPECT_EQ(threads_per_rank({.affinity_cpus = 8, .local_ranks = 3}), 2);
@@ -59,6 +66,7 @@ TEST(ThreadsPerRank, share_a_quota_below_the_mask) {
 TEST(CpuLimits, of_this_machine_are_sane) {
   const CpuLimits limits = read_cpu_limits();
   EXPECT_GE(limits.affinity_cpus, 1);
+  EXPECT_EQ(static_cast<std::size_t>(limits.affinity_cpus), limits.affinity.size());
   EXPECT_GE(limits.host_cpus, limits.affinity_cpus);
   EXPECT_GE(limits.local_ranks, 1);
 }

@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include "cpu_adam/update_pieces.h"
+#include "cpu_adam/parallel_parts.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 #include "unit/cpu_adam/adam_cases.h"

@@ -91,6 +91,16 @@ TEST(Processor, two_numa_nodes_are_described_with_how_to_bind_to_one) {
   EXPECT_THAT(line(findings, "NUMA").advice, HasSubstr("--bind-to numa"));
 }
 
+TEST(Processor, threads_of_two_numa_nodes_are_said_to_be_bound_to_them) {
+  FakeMachine machine;
+  eight_cores(machine);
+  CpuLimits limits{.host_cpus = 8, .affinity_cpus = 8, .quota_cpus = 3.0};
+  limits.affinity = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(line(findings_of(facts_of(machine, limits, two_nodes)), "threads").value,
+            "3 a rank, 1 rank on this host; bound to node 0: 2 threads, node 1: 1 thread");
+  EXPECT_EQ(line(findings_of(facts_of(machine, limits)), "threads").value, "3 a rank, 1 rank on this host");
+}
+
 TEST(Processor, instructions_that_are_narrowed_missing_or_asked_for_in_vain_are_told_apart) {
   CpuFacts facts;
   facts.widest = Isa::avx512;

@@ -1,0 +1,49 @@
+// The tensors of one case of `bench adam`, laid out in a piece of memory as the engine lays out its blocks.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "headrace/adam_bench.h"
+#include "headrace/cpu_placement.h"
+#include "headrace/optimizer_update.h"
+
+namespace headrace {
+
+struct UpdateFormat {
+  std::string_view name;
+  MasterDType master = MasterDType::f32;
+  MomentDType moments = MomentDType::f32;
+  DType gradient = DType::f32;
+  DType parameters = DType::f32;       // the master itself where there is none beside them
+  std::optional<DType> low_precision;  // written beside the master
+};
+std::span<const UpdateFormat> update_formats();
+const UpdateFormat& update_format(std::string_view name);         // throws UsageError
+OptimizerArguments update_arguments(std::string_view optimizer);  // the same
+
+// One case: how its tensors are kept and updated.
+struct UpdateCase {
+  UpdateFormat format;
+  OptimizerArguments arguments;
+  TensorShape shape;
+  StateFormat states() const { return format_of(arguments, format.master, format.moments); }
+};
+
+// Memory of all tensors, and what an update of them moves at least.
+Bytes tensor_bytes(const UpdateCase& one);
+double ideal_bytes_per_element(const UpdateCase& one);
+
+// A tensor's arrays one behind the other: states, gradient, 16-bit parameters; the next tensor follows.
+// `memory` holds tensor_bytes.
+std::vector<GroupSpan> lay_out(const UpdateCase& one, std::span<std::byte> memory);
+// Which of it belongs on which node: whole tensors where there are many, a part of each array where there are
+// few.
+std::vector<NodeRun> node_runs(const UpdateCase& one, std::span<std::byte> memory,
+                               const std::vector<NodeThreads>& placement);
+// Ordinary values, none of which becomes denormal on the way.
+void fill(const UpdateCase& one, std::span<const GroupSpan> tensors);
+
+}  // namespace headrace
