@@ -191,6 +191,7 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.dtype = settings.dtype;
   engine.accumulation = static_cast<int>(batch.accumulation);
   engine.clip = settings.clip;
+  engine.loss_scale = settings.loss_scale;
   engine.optimizer.beta1 = settings.beta1;
   engine.optimizer.beta2 = settings.beta2;
   engine.optimizer.epsilon = settings.epsilon;
@@ -331,6 +332,7 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   resolve_element_counts(settings, options.model, options.model_options);
   options.engine = engine_options(settings, options.batch, launch.rank);
   resolve_placement(options.engine);
+  (void)initial_loss_scale(options.engine);
   options.schedule = resolve_schedule(settings);
   options.steps = settings.steps;
   options.seed = settings.seed;

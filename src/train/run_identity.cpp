@@ -26,6 +26,13 @@ std::string schedule(const ScheduleOptions& options) {
   return text;
 }
 
+std::string loss_scale(const LossScaleOptions& options) {
+  if (options.fixed != 0) return fmt::format("{:.6g}", options.fixed);
+  return fmt::format("dynamic from 2^{} down to {:.6g}, window {}, hysteresis {}{}", options.initial_power,
+                     options.minimum, options.window, options.hysteresis,
+                     options.consecutive_hysteresis ? " consecutive" : "");
+}
+
 // The names are what a user would have to write to make the two equal.
 std::vector<std::string> differences(const Json& stored, const Json& current) {
   std::vector<std::string> result;
@@ -62,7 +69,7 @@ std::string other_length(Json before, Json now) {
 
 std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data) {
   const OptimizerArguments& adam = options.engine.optimizer;
-  return Json{{"samples",
+  Json identity{{"samples",
                {{"--seed", options.seed},
                 {"--sequence-length", options.model_options.sequence},
                 {"data", data.fingerprint()}}},
@@ -75,8 +82,10 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
                 {"--beta1", adam.beta1},
                 {"--beta2", adam.beta2},
                 {"--epsilon", adam.epsilon},
-                {"AdamW", adam.decoupled}}}}
-      .dump();
+                {"AdamW", adam.decoupled}}}};
+  if (options.engine.dtype == DType::f16)
+    identity["result"]["loss scale"] = loss_scale(options.engine.loss_scale);
+  return identity.dump();
 }
 
 RunDifference compare_runs(const std::string& stored, const std::string& current,
