@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cpu_adam/kernel_table.h"
+#include "cpu_adam/update_piece.h"
 #include "headrace/errors.h"
 
 namespace headrace {
@@ -29,9 +30,11 @@ bool cpu_has(Isa isa) {
   switch (isa) {
     case Isa::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("f16c");
     case Isa::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+             __builtin_cpu_supports("f16c");
     case Isa::scalar:
       return true;
   }
@@ -83,21 +86,9 @@ const KernelTable& kernels_of(Isa isa) {
   return *table_of(isa);
 }
 
-AdamBlock adam_block(const UpdateSpan& span) {
-  HEADRACE_CHECK(span.format == StateFormat{}, "this format has no kernel");
-  const auto floats = [](std::byte* values) { return reinterpret_cast<float*>(values); };
-  return {.master = floats(span.state.master),
-          .exp_avg = floats(span.state.moments[0].values),
-          .exp_avg_sq = floats(span.state.moments[1].values),
-          .gradient = span.gradient,
-          .gradient_dtype = span.gradient_dtype,
-          .low_precision = span.low_precision,
-          .low_precision_dtype = span.low_precision_dtype,
-          .numel = span.numel};
-}
-
 void optimizer_update(const UpdateSpan& span, const OptimizerArguments& arguments, Isa isa) {
-  kernels_of(isa).adam(adam_block(span), constants_of(arguments));
+  require_meaning(span, arguments);
+  update_piece(kernels_of(isa), span, constants_of(arguments));
 }
 
 void sum_slices(std::span<const void* const> slices, DType dtype, std::uint64_t numel, float* sum,

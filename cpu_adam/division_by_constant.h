@@ -17,9 +17,9 @@ struct ConstantDivisor {
 
   [[gnu::always_inline]] static ConstantDivisor of(float x) {
     const auto divisor = V::set(x), one = V::set(1.0f);
-    const auto reciprocal = V::div(one, divisor);
-    const auto residual = V::fma(V::negative(divisor), reciprocal, one);
-    return {V::negative(divisor), reciprocal, V::div(residual, divisor)};
+    const auto reciprocal = one / divisor;
+    const auto residual = V::fma(-divisor, reciprocal, one);
+    return {-divisor, reciprocal, residual / divisor};
   }
 };
 
@@ -27,7 +27,7 @@ struct ConstantDivisor {
 template <class V>
 [[gnu::always_inline]] inline typename V::Floats quotient(typename V::Floats a,
                                                           const ConstantDivisor<V>& by) {
-  const auto near = V::fma(a, by.high, V::mul(a, by.low));
+  const auto near = V::fma(a, by.high, a * by.low);
   const auto residual = V::fma(by.minus_b, near, a);
   return V::zero_or_infinite_else(a, V::fma(residual, by.high, near));
 }

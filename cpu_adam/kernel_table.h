@@ -7,31 +7,33 @@
 
 namespace headrace {
 
-// An update of fp32 states by Adam.
-struct AdamBlock {
-  float* master = nullptr;
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
-  const void* gradient = nullptr;
-  DType gradient_dtype = DType::f32;
-  void* low_precision = nullptr;
-  DType low_precision_dtype = DType::bf16;
-  std::uint64_t numel = 0;
-};
+// Elements that the update of a span takes at a time: its numel is a multiple (update_piece.h sees to the
+// rest).
+inline constexpr std::uint64_t tile_numel = quantised_block_numel;
+// fp64 lanes of a partial of a squared norm (sums_body.h).
+inline constexpr int norm_lanes = 32;
+
+// Whether 16-bit parameters are written through the caches or past them; the latter needs low_precision
+// aligned to a cache line.
+enum class Stores : std::uint8_t { cached, streaming };
+
+// Whether state.master is rounded stochastically to bf16; else it is fp32.
+constexpr bool master_is_bf16(const UpdateSpan& span) {
+  return span.format.master == MasterDType::bf16 ||
+         (span.format.master == MasterDType::none && span.parameter_dtype == DType::bf16);
+}
 
 struct KernelTable {
-  void (*adam)(const AdamBlock& block, const UpdateConstants& constants);
-  // The loads and stores of `adam` with one addition each: what memory allows, for benchmarks. Its values
+  // Whole tiles whose element numbers share their upper halves.
+  void (*update)(const UpdateSpan& span, const UpdateConstants& constants, Stores stores);
+  // The loads and stores of `update` with one addition each: what memory allows, for benchmarks. Its values
   // mean nothing.
-  void (*adam_ceiling)(const AdamBlock& block);
+  void (*ceiling)(const UpdateSpan& span, Stores stores);
   void (*sum_slices)(const void* const* slices, std::uint64_t slice_count, DType dtype, std::uint64_t numel,
                      float* sum, bool accumulate);
   void (*round_and_norm)(const float* sum, void* rounded, DType dtype, std::uint64_t numel, double* partials);
   void (*round_to)(const float* high, void* low, DType dtype, std::uint64_t numel);
 };
-
-// The fp32 Adam block of a span.
-AdamBlock adam_block(const UpdateSpan& span);
 
 // Null where the target architecture has no such instructions.
 extern const KernelTable* const scalar_kernels;

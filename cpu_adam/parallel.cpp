@@ -1,5 +1,6 @@
 #include "cpu_adam/adam_pieces.h"
 #include "cpu_adam/kernel_table.h"
+#include "cpu_adam/update_piece.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/kernels.h"
 
@@ -18,9 +19,10 @@ void for_each_piece(const UpdateSpan& span, const std::function<void(const Updat
 }
 
 void optimizer_update_parallel(const UpdateSpan& span, const OptimizerArguments& arguments) {
+  require_meaning(span, arguments);
   const KernelTable& kernels = kernels_of(best_isa());
   const UpdateConstants constants = constants_of(arguments);
-  for_each_piece(span, [&](const UpdateSpan& piece) { kernels.adam(adam_block(piece), constants); });
+  for_each_piece(span, [&](const UpdateSpan& piece) { update_piece(kernels, piece, constants); });
 }
 
 void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups) {

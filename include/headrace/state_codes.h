@@ -91,10 +91,12 @@ constexpr float inverse_scale(float scale) {
   return scale < 0x1p-126f ? 0.0f : 1.0f / scale;
 }
 
+// NaN as the largest, without its sign, which differs between instruction sets.
 constexpr std::uint8_t encode_signed(float value, float inverse_scale) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
-  return static_cast<std::uint8_t>((bits >> 24 & 0x80u) |
+  const std::uint32_t sign = value == value ? bits >> 24 & 0x80u : 0;
+  return static_cast<std::uint8_t>(sign |
                                    encode_magnitude(magnitude * inverse_scale, signed_decades));
 }
 constexpr float decode_signed(std::uint8_t code, float scale) {

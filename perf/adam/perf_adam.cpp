@@ -137,7 +137,7 @@ Figures measure(const Case& c, const State& state, int rounds) {
   const KernelTable& kernels = kernels_of(best_isa());
   const auto update = [&] { optimizer_update_parallel(block, {}); };
   const auto ceiling = [&] {
-    for_each_piece(block, [&](const UpdateSpan& piece) { kernels.adam_ceiling(adam_block(piece)); });
+    for_each_piece(block, [&](const UpdateSpan& piece) { kernels.ceiling(piece, Stores::cached); });
   };
 
   update(), ceiling();  // warm

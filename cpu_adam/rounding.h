@@ -1,0 +1,76 @@
+// Rounding to 16 bits over a vector type V (vector_scalar.h): dtype.h's to nearest, and state_codes.h's
+// stochastic one with its random bits.
+#pragma once
+
+#include <type_traits>
+
+#include "cpu_adam/extent.h"
+#include "headrace/dtype.h"
+#include "headrace/state_codes.h"
+
+namespace headrace {
+namespace {
+
+template <class V>
+[[gnu::always_inline]] inline typename V::Floats upper_halves(typename V::Integers bits) {
+  return V::floats(bits & 0xffff0000u);
+}
+
+// to_bf16, still in fp32 lanes. VCVTNEPS2BF16 would flush denormals.
+template <class V>
+[[gnu::always_inline]] inline typename V::Floats nearest_bf16(typename V::Floats x) {
+  const auto bits = V::bits(x);
+  const auto nearest = bits + ((bits >> 16 & 1u) + 0x7fffu);
+  return upper_halves<V>(x != x ? bits | 0x00400000u : nearest);
+}
+
+// x rounded to T, still in fp32 lanes.
+template <class V, class T>
+[[gnu::always_inline]] inline typename V::Floats nearest(typename V::Floats x) {
+  if constexpr (std::is_same_v<T, bf16>) return nearest_bf16<V>(x);
+  if constexpr (std::is_same_v<T, fp16>) return V::nearest_fp16(x);
+  return x;
+}
+
+// to_bf16_stochastic, still in fp32 lanes; `random` below 2^16.
+template <class V>
+[[gnu::always_inline]] inline typename V::Floats stochastic_bf16(typename V::Floats x,
+                                                                 typename V::Integers random) {
+  const auto bits = V::bits(x);
+  return upper_halves<V>(x != x ? bits | 0x00400000u : bits + random);
+}
+
+// moment_bits and more_bits of the elements of a span, which share the upper half of their numbers.
+template <class V>
+class RandomBits {
+ public:
+  using Integers = typename V::Integers;
+
+  [[gnu::always_inline]] RandomBits(std::uint64_t stretch, std::uint64_t first_element)
+      : low_key_(V::splat(static_cast<std::uint32_t>(stretch))),
+        high_key_(V::splat(static_cast<std::uint32_t>(stretch >> 32))),
+        first_(V::splat(static_cast<std::uint32_t>(first_element)) + V::lanes()) {}
+
+  // Of elements i, i + 1, ... of the span.
+  [[gnu::always_inline]] Integers of_moments(std::uint64_t i) const {
+    Integers x = (first_ + V::splat(static_cast<std::uint32_t>(i))) ^ low_key_;
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x += high_key_;
+    x *= 0x846ca68bu;
+    return x ^ (x >> 16);
+  }
+  [[gnu::always_inline]] static Integers more(Integers of_moments) {
+    Integers x = of_moments * 0x9e3779b1u;
+    x ^= x >> 15;
+    x *= 0x2c1b3c6du;
+    return x ^ (x >> 13);
+  }
+
+ private:
+  Integers low_key_, high_key_, first_;
+};
+
+}  // namespace
+}  // namespace headrace

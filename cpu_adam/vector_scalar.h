@@ -1,0 +1,92 @@
+// Vectors of one lane: the plain meaning of every kernel, and what runs on a CPU without AVX2. std::fma is
+// exact without FMA instructions too.
+//
+// [Note: vector types] The kernels are written once over a vector type V and compiled once per instruction
+// set. V is a struct in the unnamed namespace of its file and every function of the kernels is a template on
+// it, so that nothing compiled with wide instructions has a name the linker could merge with another file's.
+// For the same reason nothing of the standard library is called. Floats and Integers (unsigned, 32 bits) are
+// types with the operators of C++ lane by lane, comparisons and ?: among them: numbers here, GCC's vectors in
+// the wide sets. V offers besides:
+//   set, splat, lanes        a float or an integer in every lane; 0, 1, 2, ...
+//   bits, floats, converted  the bits of a float and back; the value of an integer as a float
+//   sqrt, fma(a, b, c) = a * b + c    correctly rounded, as the operators are
+//   smaller(a, b) = a < b ? a : b     larger(a, b) = a > b ? a : b     (b when either is NaN)
+//   largest                  the largest lane; no lane is NaN
+//   third, shifted_right     x / 3 for x below 2^15; a >> b, 0 from b = 32 on
+//   load, store              of float, bf16 and fp16 arrays; 16-bit stores round to nearest, a bf16 store takes
+//                            only values of bf16. Whole vectors or First lanes (extent.h)
+//   stream                   a whole vector of 16 bits past the caches, aligned to its own bytes; drain() ends it
+//   nearest_fp16             x rounded to fp16, still in fp32 lanes
+//   load_codes, store_codes  bytes as integers
+//   Divisor                  what set_divisor makes of a number for div(a, divisor)
+//   SquareSums               norm_lanes fp64 sums: add(group, x) adds the squares of elements group * width,
+//                            ...; lane(i)
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "cpu_adam/extent.h"
+#include "cpu_adam/kernel_table.h"
+
+namespace headrace {
+namespace {
+
+struct Scalar {
+  static constexpr int width = 1;
+  using Floats = float;
+  using Integers = std::uint32_t;
+  using Divisor = float;
+
+  static Floats set(float x) { return x; }
+  static Divisor set_divisor(float x) { return x; }
+  static Integers splat(std::uint32_t x) { return x; }
+  static Integers lanes() { return 0; }
+  static Integers bits(Floats x) { return std::bit_cast<std::uint32_t>(x); }
+  static Floats floats(Integers x) { return std::bit_cast<float>(x); }
+  static Floats converted(Integers x) { return static_cast<float>(x); }
+
+  static Floats load(const float* p, Whole) { return *p; }
+  static Floats load(const bf16* p, Whole) { return to_float(*p); }
+  static Floats load(const fp16* p, Whole) { return to_float(*p); }
+  static void store(float* p, Floats x, Whole) { *p = x; }
+  static void store(bf16* p, Floats x, Whole) { *p = to_bf16(x); }
+  static void store(fp16* p, Floats x, Whole) { *p = to_fp16(x); }
+
+  // A vector of one lane is never partial.
+  template <class T>
+  static Floats load(const T* p, First) {
+    return load(p, Whole{});
+  }
+  template <class T>
+  static void store(T* p, Floats x, First) {
+    store(p, x, Whole{});
+  }
+  template <class T>
+  static void stream(T* p, Floats x) {
+    store(p, x, Whole{});
+  }
+  static void drain() {}
+  static Floats nearest_fp16(Floats x) { return to_float(to_fp16(x)); }
+  static Integers load_codes(const std::uint8_t* p) { return *p; }
+  static void store_codes(std::uint8_t* p, Integers x) { *p = static_cast<std::uint8_t>(x); }
+
+  static Floats div(Floats a, Divisor b) { return a / b; }
+  static Floats sqrt(Floats a) { return std::sqrt(a); }
+  static Floats fma(Floats a, Floats b, Floats c) { return std::fma(a, b, c); }
+  static Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+  static Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+  static float largest(Floats a) { return a; }
+  static Integers third(Integers x) { return (x & 0xffffu) * 21846u >> 16; }
+  static Integers shifted_right(Integers a, Integers b) { return b < 32 ? a >> b : 0; }
+
+  struct SquareSums {
+    double lanes[norm_lanes] = {};
+    void add(int group, Floats x) { lanes[group] += static_cast<double>(x) * static_cast<double>(x); }
+    double lane(int i) const { return lanes[i]; }
+  };
+};
+
+}  // namespace
+}  // namespace headrace
