@@ -1,5 +1,6 @@
 // DeviceKernels of the CUDA device: each call is one launch on the stream of its lane.
 #include "gpu/cuda_device.h"
+#include "gpu/finite_kernels.h"
 #include "gpu/optimizer_kernels.h"
 #include "gpu/update_kernels.h"
 #include "headrace/errors.h"
@@ -27,6 +28,11 @@ class CudaKernels final : public DeviceKernels {
 
   void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) override {
     headrace::update(device_.queue(lane), span, constants_of(arguments));
+  }
+
+  void first_non_finite(Lane lane, const void* values, DType dtype, std::uint64_t numel,
+                        std::uint64_t* first) override {
+    headrace::first_non_finite(device_.queue(lane), values, dtype, numel, first);
   }
 
   void round_to(Lane lane, const float* high, void* low, DType dtype, std::uint64_t numel) override {

@@ -36,10 +36,14 @@ __host__ __device__ T from_fp32(float x) {
 // Calls body(T{}) with the element type that `dtype` names.
 template <class Body>
 void with_element(DType dtype, Body&& body) {
-  if (dtype == DType::bf16)
-    body(__nv_bfloat16{});
-  else
-    body(float{});
+  switch (dtype) {
+    case DType::f32:
+      return body(float{});
+    case DType::bf16:
+      return body(__nv_bfloat16{});
+    case DType::f16:
+      return body(__half{});
+  }
 }
 
 // An operand's bytes as its elements.

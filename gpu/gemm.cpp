@@ -27,7 +27,7 @@ using Layout = Owned<DescriptorTraits<cublasLtMatrixLayout_t, cublasLtMatrixLayo
 using Preference = Owned<DescriptorTraits<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
 
 GemmType gemm_type(DType dtype) {
-  return dtype == DType::f32 ? GemmType::f32 : GemmType::bf16;
+  return dtype == DType::f32 ? GemmType::f32 : dtype == DType::bf16 ? GemmType::bf16 : GemmType::f16;
 }
 std::int64_t size_of(GemmType type) {
   return type == GemmType::f32 ? 4 : 2;

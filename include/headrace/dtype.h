@@ -62,4 +62,30 @@ constexpr bf16 to_bf16(float value) {
   return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
+// Element i of an array of `dtype` in host memory, and the same rounded to it.
+inline float element_at(const void* values, std::uint64_t i, DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return static_cast<const float*>(values)[i];
+    case DType::bf16:
+      return to_float(static_cast<const bf16*>(values)[i]);
+    case DType::f16:
+      return to_float(static_cast<const fp16*>(values)[i]);
+  }
+  return 0;
+}
+inline void set_element(void* values, std::uint64_t i, DType dtype, float value) {
+  switch (dtype) {
+    case DType::f32:
+      static_cast<float*>(values)[i] = value;
+      break;
+    case DType::bf16:
+      static_cast<bf16*>(values)[i] = to_bf16(value);
+      break;
+    case DType::f16:
+      static_cast<fp16*>(values)[i] = to_fp16(value);
+      break;
+  }
+}
+
 }  // namespace headrace

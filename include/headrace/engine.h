@@ -47,6 +47,7 @@ struct EngineOptions {
   DType dtype = DType::bf16;     // of parameters, of gradients on the wire and after the boundary rounding
   int accumulation = 1;          // micro-batches a step
   double clip = 1.0;             // global norm; 0: no clipping
+  LossScaleOptions loss_scale;   // of fp16 models
   OptimizerArguments optimizer;  // weight_decay: of decayed groups
   MasterDType master_dtype = MasterDType::f32;
   MomentDType moment_dtype = MomentDType::f32;
@@ -81,6 +82,9 @@ struct ResolvedPlacement {
   }
 };
 ResolvedPlacement resolve_placement(const EngineOptions& options);
+
+// What a new run's gradients are multiplied by: 1 for all but fp16 models. Throws UsageError (loss_scale.h).
+LossScale initial_loss_scale(const EngineOptions& options);
 
 // The folders, below a rank's swap folders, of what is on NVMe and ends with the run: parameters, gradients.
 std::vector<std::string> scratch_directories(const std::vector<std::string>& swap_directories);
@@ -119,8 +123,10 @@ class Engine final : public ModuleHooks {
   std::byte* gradient_buffer(UnitId unit) override;
   void gradients_ready(UnitId unit) override;
 
-  // Norm, clip, update, parameters back to their tier, commit. `state` is what to store with the commit.
-  StepResult step(double learning_rate, const TrainingState& state);
+  // Norm, clip, update, parameters back to their tier, commit. `state` is what to store with the commit; its
+  // loss scale is that of the gradients, and becomes the next step's before it is stored. Throws Error on
+  // every rank, without a commit, where a gradient is not finite and the loss scale is at its minimum.
+  StepResult step(double learning_rate, TrainingState& state);
   std::uint64_t steps_applied() const;
 
   // The proof of DESIGN section 9, over all ranks (a collective).

@@ -34,6 +34,10 @@ class DeviceKernels {
   // One optimizer block (optimizer_update.h).
   virtual void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) = 0;
 
+  // *first = the smaller of it and the number of the first element that is infinite or NaN (finite.h).
+  virtual void first_non_finite(Lane lane, const void* values, DType dtype, std::uint64_t numel,
+                                std::uint64_t* first) = 0;
+
   // low[i] = high[i] rounded to `dtype`.
   virtual void round_to(Lane lane, const float* high, void* low, DType dtype, std::uint64_t numel) = 0;
 };

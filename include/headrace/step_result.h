@@ -6,6 +6,7 @@
 
 #include "headrace/communicator.h"
 #include "headrace/io_engine.h"
+#include "headrace/loss_scale.h"
 
 namespace headrace {
 
@@ -20,8 +21,8 @@ struct TrainingState {
   std::uint64_t data_position = 0;  // samples consumed by all ranks
   std::uint64_t rng_state = 0;
   std::uint64_t iteration = 0;  // steps begun, skipped ones included: drives the schedule
-  double loss_scale = 1.0;
-  std::string run{};  // which run this is, as its owner tells one from another; opaque here
+  LossScale loss_scale{};       // of fp16 models; others keep 1
+  std::string run{};            // which run this is, as its owner tells one from another; opaque here
 };
 
 // Seconds that compute, the reduction or the owner waited for each cause; bytes moved. Cumulative.

@@ -87,7 +87,8 @@ Measurement measure(const Scenario& scenario, const Shape& shape, int passes) {
       round.slowest_lane = name_of(static_cast<Lane>(lane));
     }
     if (pass > 0) rounds.push_back(round);
-    engine.step(0.0, {.iteration = static_cast<std::uint64_t>(pass) + 1});
+    TrainingState state{.iteration = static_cast<std::uint64_t>(pass) + 1};
+    engine.step(0.0, state);
   }
   const auto ratio = [](const Measurement& m) { return m.pass_seconds / m.slowest_lane_seconds; };
   std::sort(rounds.begin(), rounds.end(), [&](const auto& a, const auto& b) { return ratio(a) < ratio(b); });

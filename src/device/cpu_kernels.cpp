@@ -1,9 +1,12 @@
 // DeviceKernels of the CPU device: the kernels of optimizer_update.h over host memory, in lane order, split
 // over the CPU pool.
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "headrace/cpu_pool.h"
+#include "headrace/finite.h"
 #include "headrace/kernels.h"
 
 namespace headrace {
@@ -55,6 +58,21 @@ class CpuKernels final : public DeviceKernels {
       parallel_ranges(numel, grain_numel, [&](std::uint64_t begin, std::uint64_t end) {
         headrace::round_to(high + begin, element(low, begin, dtype), dtype, end - begin);
       });
+    });
+  }
+
+  void first_non_finite(Lane lane, const void* values, DType dtype, std::uint64_t numel,
+                        std::uint64_t* first) override {
+    device_.enqueue(lane, "first_non_finite", [=] {
+      std::atomic<std::uint64_t> found{*first};
+      parallel_ranges(numel, grain_numel, [&](std::uint64_t begin, std::uint64_t end) {
+        const std::uint64_t here =
+            headrace::first_non_finite(element(values, begin, dtype), dtype, end - begin);
+        if (here == all_finite) return;
+        for (std::uint64_t before = found; begin + here < before;)
+          if (found.compare_exchange_weak(before, begin + here)) break;
+      });
+      *first = found;
     });
   }
 

@@ -2,7 +2,10 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <dnnl.hpp>
+#include <memory>
+#include <vector>
 
 #include "headrace/errors.h"
 #include "src/model/row_kernels.h"
@@ -23,6 +26,7 @@ dnnl::stream& stream() {
 }
 
 memory::data_type type_of(DType dtype) {
+  HEADRACE_CHECK(dtype != DType::f16, "oneDNN computes no fp16 on this device");
   return dtype == DType::f32 ? memory::data_type::f32 : memory::data_type::bf16;
 }
 
@@ -83,25 +87,42 @@ class NativeGemm final : public Gemm {
   dnnl::matmul primitive_;
 };
 
-GemmShape widened_shape(GemmShape s) {
-  s.a_stride = s.a_transposed ? s.m : s.k;
-  s.b_stride = s.b_transposed ? s.k : s.n;
-  s.input = DType::f32;
-  if (s.output == DType::bf16) s.c_stride = s.n;
-  s.output = DType::f32;
+// Terms of a widened product that are converted and summed at a time: what bounds its scratch memory, and
+// fits a core's cache with the operands' rows and columns.
+constexpr std::int64_t terms_at_a_time = 1024;
+
+// The fp32 product of one piece of the terms, added to those before it.
+GemmShape widened_shape(GemmShape s, std::int64_t terms, bool first) {
+  s.k = terms;
+  s.a_stride = s.a_transposed ? s.m : terms;
+  s.b_stride = s.b_transposed ? terms : s.n;
+  if (s.output != DType::f32) s.c_stride = s.n;
+  s.input = s.output = DType::f32;
+  s.bias = s.bias && first;
+  s.accumulate = s.accumulate || !first;
   return s;
 }
 
-// bf16 operands, converted: the product itself is fp32.
+// 16-bit operands, converted: the product itself is fp32, its pieces of terms added in order.
 class WidenedGemm final : public Gemm {
  public:
-  explicit WidenedGemm(const GemmShape& shape) : shape_(shape), product_(widened_shape(shape)) {
-    HEADRACE_CHECK(!(shape.accumulate && shape.output == DType::bf16), "a bf16 product cannot accumulate");
+  explicit WidenedGemm(const GemmShape& shape) : shape_(shape) {
+    HEADRACE_CHECK(!shape.accumulate || shape.output == DType::f32, "a product in {} cannot accumulate",
+                   name_of(shape.output));
+    for (std::int64_t begin = 0; begin == 0 || begin < shape.k; begin += terms_at_a_time) {
+      const std::int64_t terms = std::min(terms_at_a_time, shape.k - begin);
+      const bool like_the_last = pieces_.size() > 1 && terms == terms_at_a_time;
+      pieces_.push_back(like_the_last
+                            ? pieces_.back()
+                            : std::make_shared<NativeGemm>(widened_shape(shape, terms, begin == 0)));
+      product_scratch_ = std::max(product_scratch_, pieces_.back()->scratch_bytes());
+    }
   }
 
   Bytes scratch_bytes() const override {
-    return fp32_bytes(shape_.m * shape_.k) + fp32_bytes(shape_.k * shape_.n) + fp32_bytes(shape_.n) +
-           (shape_.output == DType::bf16 ? fp32_bytes(shape_.m * shape_.n) : 0) + product_.scratch_bytes();
+    const std::int64_t terms = std::min(terms_at_a_time, shape_.k);
+    return fp32_bytes(shape_.m * terms) + fp32_bytes(terms * shape_.n) + fp32_bytes(shape_.n) +
+           (shape_.output == DType::f32 ? 0 : fp32_bytes(shape_.m * shape_.n)) + product_scratch_;
   }
 
   void run(const void* a, const void* b, const void* bias, void* c, std::byte* scratch) const override {
@@ -110,33 +131,50 @@ class WidenedGemm final : public Gemm {
       scratch += fp32_bytes(numel);
       return memory;
     };
-    const RowKernels& kernels = row_kernels(DType::bf16);
-    float* wide_a = take(shape_.m * shape_.k);
-    float* wide_b = take(shape_.k * shape_.n);
+    const std::int64_t at_once = std::min(terms_at_a_time, shape_.k);
+    float* wide_a = take(shape_.m * at_once);
+    float* wide_b = take(at_once * shape_.n);
     float* wide_bias = take(shape_.n);
-    widen(a, wide_a, shape_.a_transposed ? shape_.k : shape_.m, shape_.a_transposed ? shape_.m : shape_.k,
-          shape_.a_stride);
-    widen(b, wide_b, shape_.b_transposed ? shape_.n : shape_.k, shape_.b_transposed ? shape_.k : shape_.n,
-          shape_.b_stride);
+    auto* wide_c = static_cast<float*>(c);
+    if (shape_.output != DType::f32) wide_c = take(shape_.m * shape_.n);
+    const RowKernels& kernels = row_kernels(shape_.input);
     if (bias != nullptr) kernels.widen(bias, wide_bias, shape_.n);
-    const float* bias_used = bias != nullptr ? wide_bias : nullptr;
-    if (shape_.output == DType::f32) return product_.run(wide_a, wide_b, bias_used, c, scratch);
-    float* wide_c = take(shape_.m * shape_.n);
-    product_.run(wide_a, wide_b, bias_used, wide_c, scratch);
+    for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+      const std::int64_t begin = static_cast<std::int64_t>(piece) * terms_at_a_time;
+      const std::int64_t terms = std::min(terms_at_a_time, shape_.k - begin);
+      widen(a, wide_a, {shape_.m, begin, terms, shape_.a_stride, !shape_.a_transposed});
+      widen(b, wide_b, {shape_.n, begin, terms, shape_.b_stride, shape_.b_transposed});
+      pieces_[piece]->run(wide_a, wide_b, bias != nullptr && piece == 0 ? wide_bias : nullptr, wide_c,
+                          scratch);
+    }
+    if (shape_.output == DType::f32) return;
     for (std::int64_t r = 0; r < shape_.m; ++r)
-      kernels.round(wide_c + r * shape_.n, static_cast<bf16*>(c) + r * shape_.c_stride, shape_.n);
+      row_kernels(shape_.output).round(wide_c + r * shape_.n, element(c, r * shape_.c_stride), shape_.n);
   }
 
  private:
   static Bytes fp32_bytes(std::int64_t numel) { return round_up(static_cast<Bytes>(numel) * 4, 64); }
-  static void widen(const void* from, float* to, std::int64_t rows, std::int64_t columns,
-                    std::int64_t stride) {
+  static const void* element(const void* start, std::int64_t index) {
+    return static_cast<const std::byte*>(start) + index * 2;
+  }
+  static void* element(void* start, std::int64_t index) { return static_cast<std::byte*>(start) + index * 2; }
+
+  // Terms [begin, begin + terms) of an operand that holds `others` rows of the terms, or a row for each term.
+  struct OperandPiece {
+    std::int64_t others, begin, terms, stride;
+    bool terms_in_a_row;
+  };
+  void widen(const void* from, float* to, const OperandPiece& p) const {
+    const std::int64_t rows = p.terms_in_a_row ? p.others : p.terms;
+    const std::int64_t columns = p.terms_in_a_row ? p.terms : p.others;
+    const void* first = element(from, p.terms_in_a_row ? p.begin : p.begin * p.stride);
     for (std::int64_t r = 0; r < rows; ++r)
-      row_kernels(DType::bf16).widen(static_cast<const bf16*>(from) + r * stride, to + r * columns, columns);
+      row_kernels(shape_.input).widen(element(first, r * p.stride), to + r * columns, columns);
   }
 
   GemmShape shape_;
-  NativeGemm product_;
+  std::vector<std::shared_ptr<const NativeGemm>> pieces_;
+  Bytes product_scratch_ = 0;
 };
 
 }  // namespace
@@ -153,7 +191,7 @@ GemmCache::GemmCache(bool native_bf16) : native_bf16_(native_bf16) {}
 const Gemm& GemmCache::get(const GemmShape& shape) {
   std::unique_ptr<Gemm>& gemm = gemms_[shape];
   if (!gemm) {
-    if (shape.input == DType::bf16 && !native_bf16_)
+    if (shape.input == DType::f16 || (shape.input == DType::bf16 && !native_bf16_))
       gemm = std::make_unique<WidenedGemm>(shape);
     else
       gemm = std::make_unique<NativeGemm>(shape);

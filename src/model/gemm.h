@@ -37,7 +37,7 @@ class Gemm {
 class GemmCache {
  public:
   // native_bf16: bf16 products are computed by oneDNN as such; else (and below AVX-512, where it has none)
-  // their operands are converted to fp32 in scratch memory.
+  // their operands are converted to fp32 in scratch memory, as those of fp16 always are.
   explicit GemmCache(bool native_bf16);
   // Valid as long as the cache.
   const Gemm& get(const GemmShape& shape);

@@ -10,7 +10,7 @@ const RowKernels& row_kernels(DType dtype, Isa isa) {
                                   : isa == Isa::avx2 ? row_kernels_avx2
                                                      : row_kernels_baseline;
   HEADRACE_CHECK(tables != nullptr && supported(isa), "no {} row kernels on this machine", name_of(isa));
-  return dtype == DType::f32 ? tables->f32 : tables->bf16;
+  return dtype == DType::f32 ? tables->f32 : dtype == DType::bf16 ? tables->bf16 : tables->f16;
 }
 
 }  // namespace headrace

@@ -88,7 +88,7 @@ struct RowKernels {
 };
 
 struct RowKernelTables {
-  RowKernels f32, bf16;
+  RowKernels f32, bf16, f16;
 };
 // Null where the target architecture has no such instructions.
 extern const RowKernelTables* const row_kernels_baseline;

@@ -256,7 +256,8 @@ constexpr RowKernels body_table{
     .widen = widen<T>,
     .round = round<T>,
 };
-constexpr RowKernelTables body_tables{.f32 = body_table<float>, .bf16 = body_table<bf16>};
+constexpr RowKernelTables body_tables{
+    .f32 = body_table<float>, .bf16 = body_table<bf16>, .f16 = body_table<fp16>};
 
 }  // namespace
 }  // namespace headrace

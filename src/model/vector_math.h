@@ -37,6 +37,18 @@ HEADRACE_INLINE Floats load(const bf16* p) {
   const Halves halves = *reinterpret_cast<const HalvesInMemory*>(p);
   return std::bit_cast<Floats>(__builtin_convertvector(halves, Words) << 16);
 }
+// to_float(fp16) of dtype.h on sixteen lanes.
+HEADRACE_INLINE Floats load(const fp16* p) {
+  const Words bits = __builtin_convertvector(*reinterpret_cast<const HalvesInMemory*>(p), Words);
+  const Words sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+  const Words normal = (magnitude << 13) + (112u << 23);
+  const Words denormal =
+      std::bit_cast<Words>(__builtin_convertvector(std::bit_cast<Integers>(magnitude), Floats) * 0x1p-24f);
+  const Words quiet = magnitude > 0x7c00u ? Words{} + 0x00400000u : Words{};
+  const Words infinite_or_nan = (magnitude << 13) | 0x7f800000u | quiet;
+  const Words finite = magnitude >= 0x400u ? normal : denormal;
+  return std::bit_cast<Floats>(sign | (magnitude >= 0x7c00u ? infinite_or_nan : finite));
+}
 HEADRACE_INLINE void store(float* p, Floats x) {
   *reinterpret_cast<FloatsInMemory*>(p) = x;
 }
@@ -52,11 +64,17 @@ HEADRACE_INLINE void store(bf16* p, Floats x) {
   *reinterpret_cast<HalvesInMemory*>(p) = __builtin_convertvector(rounded_words(x), Halves);
 }
 
-// The value as it will be read back after a store.
-template <class T>
-HEADRACE_INLINE Floats rounded(Floats x) {
-  if constexpr (std::is_same_v<T, bf16>) return std::bit_cast<Floats>(rounded_words(x) << 16);
-  return x;
+// to_fp16 of dtype.h on sixteen lanes.
+HEADRACE_INLINE void store(fp16* p, Floats x) {
+  const Words bits = std::bit_cast<Words>(x);
+  const Words sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  const Words normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  const Words denormal = std::bit_cast<Words>(std::bit_cast<Floats>(magnitude) + 0.5f) - 0x3f000000u;
+  const Words nan = ((magnitude >> 13) & 0x3ffu) | 0x7e00u;
+  const Words finite = magnitude >= 0x38800000u ? normal : denormal;
+  const Words not_nan = magnitude >= 0x477ff000u ? Words{} + 0x7c00u : finite;
+  const Words half = sign | (magnitude > 0x7f800000u ? nan : not_nan);
+  *reinterpret_cast<HalvesInMemory*>(p) = __builtin_convertvector(half, Halves);
 }
 
 // The first n (< lanes) elements; the other lanes are `fill`, and are not written.
@@ -64,10 +82,10 @@ template <class T>
 HEADRACE_INLINE Floats load_first(const T* p, std::int64_t n, float fill = 0.0f) {
   Floats x = broadcast(fill);
   for (std::int64_t i = 0; i < n; ++i) {
-    if constexpr (std::is_same_v<T, bf16>)
-      x[i] = to_float(p[i]);
-    else
+    if constexpr (std::is_same_v<T, float>)
       x[i] = p[i];
+    else
+      x[i] = to_float(p[i]);
   }
   return x;
 }
@@ -76,6 +94,8 @@ HEADRACE_INLINE void store_first(T* p, Floats x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     if constexpr (std::is_same_v<T, bf16>)
       p[i] = to_bf16(x[i]);
+    else if constexpr (std::is_same_v<T, fp16>)
+      p[i] = to_fp16(x[i]);
     else
       p[i] = x[i];
   }

@@ -53,6 +53,9 @@ void add_gradients(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
   const Bytes partials = norm_partials_bytes(rank.units);
   add_host(plan, MemoryTag::staging, partials);
   if (norm_is_taken_on_device(options, rank.placement)) add_device(plan, MemoryTag::workspace, partials);
+  const Bytes trace = overflow_trace_bytes(rank.units.size(), options);
+  add_host(plan, MemoryTag::staging, trace);
+  add_device(plan, MemoryTag::workspace, trace);
 }
 
 void add_path_bytes(MemoryPlan& plan, const std::vector<Bytes>& bytes) {

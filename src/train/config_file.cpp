@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "headrace/errors.h"
 #include "src/train/settings.h"
@@ -82,6 +83,7 @@ class Walker {
   Walker(const std::string& origin, Settings& settings) : origin_(origin), settings_(settings) {}
 
   void walk(const Json& object, const std::string& prefix);
+  void settle_dtype();
   void apply_native(const Json& section);
   UnusedKeys take_unused() { return std::move(unused_); }
 
@@ -141,6 +143,22 @@ void Walker::walk(const Json& object, const std::string& prefix) {
   }
 }
 
+// Both sections may stand in one file, one of them switched off.
+void Walker::settle_dtype() {
+  const auto bf16 = std::exchange(settings_.bf16_enabled, {}),
+             fp16 = std::exchange(settings_.fp16_enabled, {});
+  if (bf16.value_or(false) && fp16.value_or(false))
+    throw UsageError(fmt::format("{} and {} are both true: a model has one type. Switch one of them off.",
+                                 label("bf16.enabled"), label("fp16.enabled")));
+  if (fp16.value_or(false)) {
+    claim("dtype", "fp16.enabled");
+    settings_.dtype = DType::f16;
+  } else if (bf16) {
+    claim("dtype", "bf16.enabled");
+    settings_.dtype = *bf16 ? DType::bf16 : DType::f32;
+  }
+}
+
 void Walker::apply_native(const Json& section) {
   if (!section.is_object())
     throw UsageError(
@@ -164,6 +182,7 @@ UnusedKeys apply_config(const Json& file, const std::string& origin, Settings& s
     throw UsageError(fmt::format("{} is not a configuration: it must hold one JSON object.", origin));
   Walker walker(origin, settings);
   walker.walk(file, "");
+  walker.settle_dtype();
   if (const auto native = file.find(native_section); native != file.end()) walker.apply_native(*native);
   return walker.take_unused();
 }

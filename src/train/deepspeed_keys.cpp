@@ -13,8 +13,11 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-void set_dtype_bf16(Settings& settings, const ConfigValue& value) {
-  settings.dtype = value.boolean() ? DType::bf16 : DType::f32;
+void set_bf16(Settings& settings, const ConfigValue& value) {
+  settings.bf16_enabled = value.boolean();
+}
+void set_fp16(Settings& settings, const ConfigValue& value) {
+  settings.fp16_enabled = value.boolean();
 }
 void set_bucket_numel(Settings& settings, const ConfigValue& value) {
   settings.bucket_numel = value.count(1);
@@ -115,16 +118,16 @@ Table batch_keys() {
 
 Table precision_keys() {
   return {
-      {"bf16.enabled", works, "dtype", "false", "bf16 when true, fp32 when false", set_dtype_bf16},
-      {"fp16.enabled", not_available, "", "false",
-       "fp16 is not in this version; use bf16 (\"bf16\": {\"enabled\": true}) or fp32"},
+      {"bf16.enabled", works, "", "false", "bf16 when true, fp32 when false and not fp16", set_bf16},
+      {"fp16.enabled", works, "", "false", "fp16 when true", set_fp16},
       {"fp16.auto_cast", hint, "", "false", ""},
-      {"fp16.loss_scale", hint, "", "0", ""},
-      {"fp16.initial_scale_power", hint, "", "16", ""},
-      {"fp16.loss_scale_window", hint, "", "1000", ""},
-      {"fp16.hysteresis", hint, "", "2", ""},
-      {"fp16.consecutive_hysteresis", hint, "", "false", ""},
-      {"fp16.min_loss_scale", hint, "", "1", ""},
+      {"fp16.loss_scale", works, "loss_scale", "0", "fixed loss scale; 0: dynamic"},
+      {"fp16.initial_scale_power", works, "initial_scale_power", "16", "the first loss scale is 2 to it"},
+      {"fp16.loss_scale_window", works, "loss_scale_window", "1000", "steps between doublings"},
+      {"fp16.hysteresis", works, "loss_scale_hysteresis", "2", "overflows until the scale is halved"},
+      {"fp16.consecutive_hysteresis", works, "consecutive_hysteresis", "false",
+       "a step without overflow gives the hysteresis back"},
+      {"fp16.min_loss_scale", works, "min_loss_scale", "1", "smallest loss scale"},
       {"fp16.fp16_master_weights_and_grads", not_available, "", "false", "master weights are fp32"},
       {"bf16.immediate_grad_update", hint, "", "false", ""},
       {"bf16.check_grad_overflow", not_available, "", "true",

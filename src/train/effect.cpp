@@ -52,6 +52,12 @@ bool keeps_momentum(const Settings& settings) {
 bool keeps_moments(const Settings& settings) {
   return moment_count(state_format(settings)) > 0;
 }
+bool scales_loss(const Settings& settings) {
+  return settings.dtype == DType::f16;
+}
+bool searches_loss_scale(const Settings& settings) {
+  return scales_loss(settings) && settings.loss_scale.fixed == 0;
+}
 
 bool shares_load(const Settings& settings) {
   return uses_nvme(settings) && settings.swap_paths.size() > 1 && settings.swap_parity == 0;
@@ -61,6 +67,8 @@ constexpr std::string_view nvme = "something on NVMe (--offload-optimizer nvme, 
                            optimizer_nvme = "optimizer states on NVMe (--offload-optimizer nvme)",
                            parameters_nvme = "parameters on NVMe (--offload-parameters nvme)",
                            gradients_nvme = "gradients on NVMe (--offload-gradients nvme)",
+                           fp16 = "an fp16 model (--dtype fp16)",
+                           dynamic_scale = "an fp16 model without a fixed loss scale (--dtype fp16)",
                            stage_3 = "stage 3 (--stage 3)";
 using enum OptimizerChoice;
 constexpr std::string_view with_momentum = "SGD with momentum (--optimizer sgd --momentum 0.9)";
@@ -94,12 +102,23 @@ constexpr Condition conditions[] = {
     {"retain_adjacent", true, stage_3, shards_parameters},
     {"pin_memory", true, "a tier off the device (--offload-optimizer cpu, for one)", offloads},
     {"link_bandwidth", true, "a tier off the device (--offload-optimizer cpu, for one)", offloads},
+    {"loss_scale", false, fp16, scales_loss},
+    {"initial_scale_power", false, dynamic_scale, searches_loss_scale},
+    {"loss_scale_window", false, dynamic_scale, searches_loss_scale},
+    {"loss_scale_hysteresis", false, dynamic_scale, searches_loss_scale},
+    {"consecutive_hysteresis", false, dynamic_scale, searches_loss_scale},
+    {"min_loss_scale", false, dynamic_scale, searches_loss_scale},
     {"eval_every", false, "held-out text (--eval-data FILE)", evaluates},
     {"eval_batches", false, "held-out text (--eval-data FILE)", evaluates},
     {"minimum_rate_ratio", false, "a schedule that decays (--schedule cosine or linear)", decays},
 };
 
 }  // namespace
+
+// DeepSpeed's section may stand in a file switched off.
+static bool is_hint(const Condition& condition, const std::string& given_by) {
+  return condition.hint || given_by.starts_with("fp16.");
+}
 
 bool uses_nvme(const Settings& settings) {
   return optimizer_on_nvme(settings) || parameters_on_nvme(settings) || gradients_on_nvme(settings);
@@ -113,7 +132,7 @@ bool has_effect(const Settings& settings, std::string_view name) {
 void refuse_without_effect(const Settings& settings) {
   for (const Condition& condition : conditions)
     if (const auto given = settings.given.find(condition.setting);
-        given != settings.given.end() && !condition.hint && !condition.met(settings))
+        given != settings.given.end() && !is_hint(condition, given->second) && !condition.met(settings))
       throw UsageError(fmt::format("{} would have no effect: it needs {}. Leave it out, or add that.",
                                    given->second, condition.needs));
 }
@@ -127,8 +146,8 @@ std::vector<std::string> hints_without_effect(const Settings& settings) {
     std::vector<std::string> names;
     for (const Condition& condition : conditions)
       if (const auto given = settings.given.find(condition.setting);
-          condition.needs == first.needs && given != settings.given.end() && condition.hint &&
-          !condition.met(settings))
+          condition.needs == first.needs && given != settings.given.end() &&
+          is_hint(condition, given->second) && !condition.met(settings))
         names.push_back(given->second);
     if (!names.empty())
       groups.push_back(fmt::format("{} ({} {})", fmt::join(names, ", "), names.size() == 1 ? "needs" : "need",

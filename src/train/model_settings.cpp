@@ -13,12 +13,7 @@ constexpr const char* group = "Model and data";
 constexpr const char* batch = "Batch and length of the run";
 
 void set_dtype(Settings& settings, const ConfigValue& value) {
-  const std::size_t choice = value.choice({"fp32", "bf16", "fp16"});
-  if (choice == 2)
-    throw UsageError(fmt::format(
-        "{}: fp16 is not available in this version. Use bf16 (same memory, no loss scaling) or fp32.",
-        value.key()));
-  settings.dtype = choice == 0 ? DType::f32 : DType::bf16;
+  settings.dtype = static_cast<DType>(value.choice({"fp32", "bf16", "fp16"}));
 }
 Json get_dtype(const Settings& settings) {
   return name_of(settings.dtype);
@@ -48,7 +43,7 @@ std::vector<NativeSetting> model_group() {
         "tokens of a sequence (default 256, or fewer where the model has fewer)"},
        set_count<&S::sequence_length, 1, int_max>,
        get_optional<&S::sequence_length>},
-      {{"dtype", group, "TYPE", "bf16 or fp32: parameters, gradients, arithmetic (default bf16)"},
+      {{"dtype", group, "TYPE", "bf16, fp16 or fp32: parameters, gradients, arithmetic (default bf16)"},
        set_dtype,
        get_dtype},
       {{"recompute", group, "",

@@ -24,6 +24,7 @@ std::string format_duration(double seconds) {
 std::string figures(const StepMetrics& m) {
   std::string text = fmt::format("loss {}", format_loss(m.ranks.loss));
   if (m.eval_loss) text += fmt::format("  held-out {}", format_loss(*m.eval_loss));
+  if (m.loss_scale != 1) text += fmt::format("  scale {:g}", m.loss_scale);
   return text + fmt::format("  norm {:.3g}  lr {:.2e}  {:.0f} tok/s  {:.3g} s/step{}", m.gradient_norm,
                             m.learning_rate, m.tokens_per_second, m.step_seconds,
                             m.skipped ? "  skipped (not finite)" : "");

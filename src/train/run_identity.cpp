@@ -26,6 +26,13 @@ std::string schedule(const ScheduleOptions& options) {
   return text;
 }
 
+std::string loss_scale(const LossScaleOptions& options) {
+  if (options.fixed != 0) return fmt::format("{:.6g}", options.fixed);
+  return fmt::format("dynamic from 2^{} down to {:.6g}, window {}, hysteresis {}{}", options.initial_power,
+                     options.minimum, options.window, options.hysteresis,
+                     options.consecutive_hysteresis ? " consecutive" : "");
+}
+
 // The names are what a user would have to write to make the two equal.
 std::vector<std::string> differences(const Json& stored, const Json& current) {
   const auto text = [](const Json& values, const std::string& name) {
@@ -88,6 +95,7 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
                  {"learning rate", schedule(options.schedule)},
                  {"--clip", options.engine.clip}};
   add_optimizer(result, options.engine);
+  if (options.engine.dtype == DType::f16) result["loss scale"] = loss_scale(options.engine.loss_scale);
   return Json{{"samples",
                {{"--seed", options.seed},
                 {"--sequence-length", options.model_options.sequence},

@@ -91,7 +91,8 @@ void Session::build(StopSignals& signals) {
     });
     state.run = run;
   } else {
-    state = {.rng_state = options.seed, .run = run};
+    state = {
+        .rng_state = options.seed, .loss_scale = initial_loss_scale(inputs.plan.request.engine), .run = run};
     engine->initialise({}, state,
                        [&] { stop_or_replace(signals, *backends.communicator, *backends.device); });
     if (rank() == 0) remove_stores_of_further_ranks(options);

@@ -10,6 +10,7 @@ namespace headrace::settings {
 std::vector<NativeSetting> model_group();
 std::vector<NativeSetting> batch_group();
 std::vector<NativeSetting> optimizer_group();
+std::vector<NativeSetting> loss_scale_group();
 std::vector<NativeSetting> memory_group();
 // Tuning: of what is swapped, of what is gathered, of the machine.
 std::vector<NativeSetting> swap_tuning();

@@ -31,6 +31,8 @@ struct Settings {
   std::string model, data_path, eval_path;
   std::optional<std::uint64_t> sequence_length;
   DType dtype = DType::bf16;
+  std::optional<bool> bf16_enabled, fp16_enabled;  // of one file's sections; then `dtype` says it
+  LossScaleOptions loss_scale;
   bool recompute = false, fused_head = true, pin_memory = true;
 
   BatchSizes batch;

@@ -77,7 +77,7 @@ void StepRunner::forward_backward(std::uint64_t micro_batch) {
   const Corpus& corpus = session_.inputs.training;
   tokens_.push_back(read_samples(corpus.bytes, corpus.windows, session_.sequence(), first, batch.micro));
   session_.engine->begin_micro_batch();
-  session_.model->forward_backward(tokens_.back().data(), static_cast<float>(session_.state.loss_scale),
+  session_.model->forward_backward(tokens_.back().data(), static_cast<float>(session_.state.loss_scale.scale),
                                    &losses_[micro_batch]);
 }
 
@@ -95,6 +95,7 @@ StepMetrics StepRunner::run(const StopSignals& signals) {
   for (std::uint64_t m = 0; m < options.batch.accumulation; ++m) forward_backward(m);
 
   StepMetrics metrics;
+  metrics.loss_scale = session_.state.loss_scale.scale;
   metrics.learning_rate = learning_rate(options.schedule, session_.state.iteration);
   session_.state.data_position += options.batch.global;
   ++session_.state.iteration;
@@ -104,7 +105,6 @@ StepMetrics StepRunner::run(const StopSignals& signals) {
   metrics.step = session_.state.iteration;
   metrics.gradient_norm = result.gradient_norm;
   metrics.skipped = result.skipped;
-  metrics.loss_scale = session_.state.loss_scale;
   metrics.step_seconds = seconds_since(start);
   metrics.tokens_per_second =
       static_cast<double>(options.batch.global * session_.sequence()) / metrics.step_seconds;
@@ -136,15 +136,43 @@ void note(RunOutcome& outcome, const StepMetrics& metrics) {
 constexpr std::string_view overflow_advice =
     "The weights have most likely overflowed, and resuming would not mend them: start again with a smaller "
     "--learning-rate, more --warmup-steps, or --clip.";
+constexpr std::string_view fixed_scale_advice =
+    "The fixed loss scale may be too large for fp16: start again with a smaller --loss-scale, or with 0, "
+    "which "
+    "finds it while training.";
+
+std::string_view skipping_advice(const EngineOptions& options) {
+  return options.dtype == DType::f16 && options.loss_scale.fixed > 1 ? fixed_scale_advice : overflow_advice;
+}
+
+// Skipped steps are then how the scale is found, and the engine ends them at the smallest.
+bool searches_loss_scale(const EngineOptions& options) {
+  return options.dtype == DType::f16 && options.loss_scale.fixed == 0;
+}
 
 // A single batch can overflow; weights that have overflowed do so in every step to come.
-void refuse_endless_skipping(const RunOutcome& outcome, std::uint64_t step) {
+void refuse_endless_skipping(const EngineOptions& options, const RunOutcome& outcome, std::uint64_t step) {
   constexpr std::uint64_t patience = 20;
-  if (outcome.skipped_in_a_row < patience) return;
+  if (outcome.skipped_in_a_row < patience || searches_loss_scale(options)) return;
   throw Error(fmt::format(
       "the gradient was not finite in the last {} steps, {} to {}: they were skipped, and the weights "
       "are those after step {}. {}",
-      patience, step - patience + 1, step, step - patience, overflow_advice));
+      patience, step - patience + 1, step, step - patience, skipping_advice(options)));
+}
+
+// A run that changed nothing must not look like one that did.
+void refuse_skipping_all(const Session& session, const RunOutcome& outcome) {
+  if (outcome.steps == 0 || outcome.skipped_steps < outcome.steps || outcome.stopped) return;
+  const EngineOptions& options = session.options.engine;
+  const std::string what = fmt::format(
+      "every step of this run was skipped, because its gradient was not finite: no weight was "
+      "changed in {} steps.",
+      outcome.steps);
+  if (!searches_loss_scale(options)) throw Error(fmt::format("{} {}", what, skipping_advice(options)));
+  throw Error(fmt::format(
+      "{} The loss scale has come down to {:g}, and was still too large: give more --steps, or a smaller "
+      "--initial-scale-power.",
+      what, session.state.loss_scale.scale));
 }
 
 }  // namespace
@@ -183,13 +211,9 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
     note(outcome, metrics);
     metrics_file.write(metrics);
     progress.show(metrics);
-    refuse_endless_skipping(outcome, metrics.step);
+    refuse_endless_skipping(options.engine, outcome, metrics.step);
   }
-  if (outcome.steps > 0 && outcome.skipped_steps == outcome.steps && !outcome.stopped)
-    throw Error(
-        fmt::format("every step of this run was skipped, because its gradient was not finite: no weight was "
-                    "changed in {} steps. {}",
-                    outcome.steps, overflow_advice));
+  refuse_skipping_all(session, outcome);
   return outcome;
 }
 

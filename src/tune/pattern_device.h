@@ -51,6 +51,7 @@ class PatternKernels final : public DeviceKernels {
   void sum_slices(Lane, std::span<const void* const>, DType, std::uint64_t, float*, bool) override {}
   void round_and_norm(Lane, const float*, void*, DType, std::uint64_t, double*) override {}
   void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) override;
+  void first_non_finite(Lane, const void*, DType, std::uint64_t, std::uint64_t*) override {}
   void round_to(Lane, const float*, void*, DType, std::uint64_t) override {}
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "headrace/elapsed.h"
@@ -54,14 +55,18 @@ struct Engine::Impl {
   std::unique_ptr<ParameterStore> parameters;
   std::unique_ptr<Updater> updater;
   StallSplit upload_stalls, download_stalls;
+  std::optional<LossScaler> loss_scaler;  // of fp16 models
   std::uint64_t steps_applied = 0;
   double optimizer_seconds = 0;
 
   Impl(Device& device, DeviceKernels& kernels, Communicator& communicator, IoEngine* io,
        const EngineOptions& options)
-      : context(device, kernels, communicator, io, options) {}
+      : context(device, kernels, communicator, io, options) {
+    if (options.dtype == DType::f16) loss_scaler.emplace(options.loss_scale);
+  }
 
   bool ready() const { return updater != nullptr; }
+  bool at_floor(const LossScale& scale) const { return loss_scaler && loss_scaler->at_floor(scale); }
   void allocate();
   void fill(const OptimizerBlock& block, const StateArrays& state, const ValueSource& values) const;
   std::uint64_t common_commit() const;
@@ -70,6 +75,7 @@ struct Engine::Impl {
   void create_scratch();
   double lane_waits_for_nvme(Lane lane) const;
   void split_stalls();
+  [[noreturn]] void refuse_overflow_at_floor(const TrainingState& state);
   OptimizerArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
   void update(const OptimizerArguments& arguments, const TrainingState& state);
 };
@@ -167,6 +173,44 @@ void Engine::Impl::split_stalls() {
                          lane_waits_for_nvme(Lane::download));
 }
 
+// "element 5 of h.0.ln_1.weight"
+static std::string describe(const UnitLayout& layout, std::uint64_t element) {
+  std::string text;
+  for_each_parameter(layout, {element, 1}, [&](std::size_t p, std::uint64_t first, Range) {
+    text = fmt::format("element {} of {}", first, layout.spec.parameters[p].name);
+  });
+  return text;
+}
+
+// A collective. Every rank throws the same.
+void Engine::Impl::refuse_overflow_at_floor(const TrainingState& state) {
+  const auto gather = [&](const GradientPlace& own) {
+    return gather_from_ranks(own, context.communicator, context.device, "overflow");
+  };
+  std::vector<GradientPlace> places = gather(gradients->first_before_the_sum());
+  const bool of_a_rank = std::ranges::any_of(places, &GradientPlace::found);
+  if (!of_a_rank) places = gather(gradients->first_of_the_sum());
+  const GradientPlace first = *std::ranges::min_element(places);
+  std::vector<std::size_t> ranks;
+  for (std::size_t r = 0; r < places.size(); ++r)
+    if (places[r] == first) ranks.push_back(r);
+  const std::string where =
+      of_a_rank
+          ? fmt::format("in the gradient of rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "))
+          : fmt::format(
+                "in the sum over {} rank{} and {} micro-batch{}, while the gradient of each is "
+                "finite there",
+                places.size(), places.size() == 1 ? "" : "s", gradients->micro_batches(),
+                gradients->micro_batches() == 1 ? "" : "es");
+  throw Error(fmt::format(
+      "step {}: the gradient is not finite, and the loss scale is at its minimum of {}, so no smaller one "
+      "can help. The first such value is {}, {}. The weights are those of before this step. Something is "
+      "beyond fp16's largest number, 65504: go on with a smaller --learning-rate or --clip, or train with "
+      "--dtype bf16, which has the range of fp32 and needs no loss scale.",
+      state.iteration, context.options.loss_scale.minimum,
+      describe(context.units[first.unit].layout, first.element), where));
+}
+
 // Averages over ranks and micro-batches, unscales and clips, all in one factor. Clipping as torch does it.
 OptimizerArguments Engine::Impl::adam_arguments(double learning_rate, double average,
                                                 StepResult& result) const {
@@ -198,6 +242,10 @@ void Engine::Impl::update(const OptimizerArguments& arguments, const TrainingSta
   context.device.synchronize();
   parameters->settle();
   optimizer_seconds += seconds_since(start);
+}
+
+LossScale initial_loss_scale(const EngineOptions& options) {
+  return options.dtype == DType::f16 ? LossScaler(options.loss_scale).start() : LossScale{};
 }
 
 Engine::Engine(Device& device, DeviceKernels& kernels, Communicator& communicator, IoEngine* io,
@@ -262,6 +310,7 @@ void Engine::initialise(const ValueSource& values, const TrainingState& start,
       [&](const OptimizerBlock& block, const StateArrays& state) { impl_->fill(block, state, values); });
   impl_->parameters->publish();
   impl_->commit(start);
+  impl_->gradients->trace_overflow(impl_->at_floor(start.loss_scale));
   impl_->context.device.synchronize();
   impl_->parameters->settle();
 }
@@ -272,12 +321,14 @@ TrainingState Engine::resume(const StateCheck& accept) {
   const std::uint64_t step = impl_->common_commit();
   SwapStore& swap = *impl_->states->swap();
   TrainingState state = decode_training_state(impl_->find_commit(step).metadata, impl_->steps_applied);
+  if (impl_->loss_scaler) state.loss_scale = impl_->loss_scaler->resumed(state.loss_scale);
   if (accept) accept(state);
   impl_->create_scratch();
   swap.position_at(step);
   swap.release_superseded();
   impl_->updater->refresh({});
   impl_->parameters->publish();
+  impl_->gradients->trace_overflow(impl_->at_floor(state.loss_scale));
   impl_->context.device.synchronize();
   impl_->parameters->settle();
   return state;
@@ -311,23 +362,26 @@ void Engine::gradients_ready(UnitId unit) {
   impl_->gradients->ready(unit);
 }
 
-StepResult Engine::step(double learning_rate, const TrainingState& state) {
+StepResult Engine::step(double learning_rate, TrainingState& state) {
   if (!std::isfinite(learning_rate) || learning_rate < 0)
     throw UsageError(
         fmt::format("a learning rate of {} is not allowed: it must be a number >= 0.", learning_rate));
   HEADRACE_CHECK(impl_->gradients->micro_batches() > 0, "step without a micro-batch");
   StepResult result;
   const double average = 1.0 / (static_cast<double>(impl_->context.communicator.size()) *
-                                impl_->gradients->micro_batches() * state.loss_scale);
+                                impl_->gradients->micro_batches() * state.loss_scale.scale);
   const double sum_of_squares = impl_->gradients->finish();
   result.gradient_norm = std::isfinite(sum_of_squares) ? std::sqrt(sum_of_squares) * average
                                                        : std::numeric_limits<double>::infinity();
   result.skipped = !std::isfinite(sum_of_squares);
+  if (result.skipped && impl_->at_floor(state.loss_scale)) impl_->refuse_overflow_at_floor(state);
+  if (impl_->loss_scaler) state.loss_scale = impl_->loss_scaler->next(state.loss_scale, result.skipped);
   if (result.skipped)
     impl_->commit(state);  // no state changed, but the data and the schedule went on
   else
     impl_->update(impl_->adam_arguments(learning_rate, average, result), state);
   impl_->gradients->reset();
+  impl_->gradients->trace_overflow(impl_->at_floor(state.loss_scale));
   impl_->parameters->end_micro_batches();
   impl_->split_stalls();
   result.step = impl_->steps_applied;
@@ -355,7 +409,8 @@ std::uint64_t Engine::state_hash(const TrainingState& state) {
   });
   impl_->context.communicator.all_reduce(std::span<std::uint64_t>(&sum, 1), Traffic::control, "state hash");
   impl_->context.device.synchronize();
-  return finish_state_hash(sum, impl_->steps_applied, state.rng_state, state.loss_scale, state.data_position);
+  return finish_state_hash(sum, impl_->steps_applied, state.rng_state, state.loss_scale.scale,
+                           state.data_position);
 }
 
 void Engine::visit_optimizer_state(const StateVisitor& visit) {
@@ -381,9 +436,7 @@ std::vector<float> Engine::read_parameters(UnitId unit) {
   release(unit);
   context.device.synchronize();
   std::vector<float> values(numel);
-  for (std::uint64_t i = 0; i < numel; ++i)
-    values[i] = context.options.dtype == DType::f32 ? reinterpret_cast<const float*>(raw.data())[i]
-                                                    : to_float(reinterpret_cast<const bf16*>(raw.data())[i]);
+  for (std::uint64_t i = 0; i < numel; ++i) values[i] = element_at(raw.data(), i, context.options.dtype);
   return values;
 }
 

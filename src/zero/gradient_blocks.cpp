@@ -148,6 +148,18 @@ void GradientBlocks::release(std::optional<Lane> lane) {
   update_reader_.expect(std::span(update_order_).subspan(next_update_));
 }
 
+std::uint64_t GradientBlocks::inspect(UnitId unit, Range part,
+                                      const std::function<std::uint64_t(const std::byte*)>& look) {
+  std::uint64_t answer = 0;
+  for_each_block(unit, part, [&](std::uint32_t b, Range) {
+    begin_update({b});
+    const Bytes skipped = (part.first - store_.blocks()[b].range.first) * context_.element_bytes();
+    answer = look(take(b, std::nullopt) + skipped);
+    release(std::nullopt);
+  });
+  return answer;
+}
+
 void GradientBlocks::abandon() noexcept {
   gradients_.abandon();
   if (accumulates()) sums_->abandon();

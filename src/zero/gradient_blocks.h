@@ -6,6 +6,7 @@
 // Threads: the owner thread; everything before the update is enqueued on the download lane.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -42,6 +43,9 @@ class GradientBlocks {
   // The block's gradient: for the owner, which waits, or for copies in `lane`. Until release.
   const std::byte* take(std::uint32_t block, std::optional<Lane> lane);
   void release(std::optional<Lane> lane);
+
+  // In the place of an update: what `look` says of elements within one block. Blocks.
+  std::uint64_t inspect(UnitId unit, Range part, const std::function<std::uint64_t(const std::byte*)>& look);
 
   void abandon() noexcept;
   double waited_seconds(Lane lane) const;

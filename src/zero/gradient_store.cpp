@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "headrace/errors.h"
+#include "headrace/finite.h"
 
 namespace headrace {
 
@@ -58,6 +59,7 @@ GatherSchedule make_gradient_slots(const std::vector<UnitPlan>& units, const Eng
 
 GradientStore::GradientStore(EngineContext& context, ScratchStore& scratch)
     : context_(context),
+      trace_(context),
       resident_(gradient_is_resident(context.placement, context.communicator.size())),
       slots_(make_gradient_slots(context.units, context.options, context.placement,
                                  context.communicator.size())),
@@ -190,6 +192,7 @@ void GradientStore::ready(UnitId unit) {
   if (plan.layout.numel > 0) {
     const std::byte* gradient = resident_ ? homes_[unit].device : slot_memory_[*slots_.slot_of(unit)];
     context_.device.wait(Lane::communicate, context_.device.record(Lane::compute));
+    trace_.look_at(unit, gradient);
     std::uint64_t buckets = 0;
     for (const Range& shard : plan.shards)
       buckets = std::max(buckets, divide_up(shard.numel, bucket_layout_.numel));
@@ -362,6 +365,32 @@ double GradientStore::finish() {
       for (std::uint64_t c = divide_up(unit.shards[r].numel, norm_chunk_numel); c > 0; --c)
         sum += gathered[next[r]++];
   return sum;
+}
+
+// The partial norms say in which chunk it is; that is read alone.
+GradientPlace GradientStore::first_of_the_sum() {
+  const auto* const partials = reinterpret_cast<const double*>(host_partials_.data());
+  for (UnitId u = 0; u < homes_.size(); ++u) {
+    const Range own = context_.units[u].own;
+    for (std::uint64_t skipped = 0; skipped < own.numel; skipped += norm_chunk_numel) {
+      if (std::isfinite(partials[homes_[u].first_partial + skipped / norm_chunk_numel])) continue;
+      const Range chunk{own.first + skipped, std::min(norm_chunk_numel, own.numel - skipped)};
+      return {u, chunk.first + first_in_chunk(u, chunk)};
+    }
+  }
+  return {};
+}
+
+std::uint64_t GradientStore::first_in_chunk(UnitId unit, Range chunk) {
+  const DType dtype = context_.options.dtype;
+  if (nvme_ != nullptr)
+    return nvme_->inspect(
+        unit, chunk, [&](const std::byte* values) { return first_non_finite(values, dtype, chunk.numel); });
+  if (!on_device()) return first_non_finite(address(unit, chunk.first), dtype, chunk.numel);
+  std::vector<std::byte> values(chunk.numel * context_.element_bytes());
+  context_.device.copy(Lane::download, values.data(), address(unit, chunk.first), values.size());
+  context_.device.synchronize();
+  return first_non_finite(values.data(), dtype, chunk.numel);
 }
 
 void GradientStore::replicate() {

@@ -9,6 +9,7 @@
 #include "src/zero/context.h"
 #include "src/zero/gather_schedule.h"
 #include "src/zero/gradient_blocks.h"
+#include "src/zero/overflow_trace.h"
 
 namespace headrace {
 
@@ -46,6 +47,12 @@ class GradientStore {
   void replicate();
   // Starts the next window of micro-batches.
   void reset();
+  // Whether the next window's gradients are looked at before they are summed (overflow_trace.h).
+  void trace_overflow(bool wanted) { trace_.arm(wanted); }
+  // After finish(), before reset(), where the sum of squares is not finite. The first element of this rank's
+  // own gradients that is not finite, where that was looked for; and of its shard of the sums. Block.
+  GradientPlace first_before_the_sum() { return trace_.first(); }
+  GradientPlace first_of_the_sum();
 
   int micro_batches() const { return micro_batches_; }
   bool has_gradient(UnitId unit) const { return contributions_[unit] > 0; }
@@ -76,6 +83,7 @@ class GradientStore {
   float* accumulator(UnitId unit, std::uint64_t first) const;
   double* partials(UnitId unit, std::uint64_t first) const;
   void collect_partials();
+  std::uint64_t first_in_chunk(UnitId unit, Range chunk);
   void reduce_bucket(UnitId unit, const std::byte* gradient, std::uint64_t index);
   void keep_on_device(UnitId unit, Range own, std::span<const void* const> slices, Bucket& bucket);
   void keep_on_host(UnitId unit, Range own, std::span<const void* const> slices, Bucket& bucket);
@@ -87,6 +95,7 @@ class GradientStore {
   }
 
   EngineContext& context_;
+  OverflowTrace trace_;
   bool resident_;
   GatherSchedule slots_;
   std::vector<std::byte*> slot_memory_;

@@ -185,7 +185,9 @@ std::string encode_training_state(const TrainingState& state, std::uint64_t step
   return nlohmann::ordered_json{{"step", state.iteration},
                                 {"data_position", state.data_position},
                                 {"rng_state", state.rng_state},
-                                {"loss_scale", state.loss_scale},
+                                {"loss_scale", state.loss_scale.scale},
+                                {"loss_scale_good_steps", state.loss_scale.good_steps},
+                                {"loss_scale_hysteresis_left", state.loss_scale.hysteresis_left},
                                 {"iteration", state.iteration},
                                 {"steps_applied", steps_applied},
                                 {"run", state.run}}
@@ -199,7 +201,11 @@ TrainingState decode_training_state(const std::string& text, std::uint64_t& step
     state.data_position = json.at("data_position").get<std::uint64_t>();
     state.rng_state = json.at("rng_state").get<std::uint64_t>();
     state.iteration = json.at("iteration").get<std::uint64_t>();
-    state.loss_scale = json.at("loss_scale").get<double>();
+    state.loss_scale.scale = json.at("loss_scale").get<double>();
+    // Commits of before fp16 do not say these, and need not.
+    state.loss_scale.good_steps = json.value("loss_scale_good_steps", state.loss_scale.good_steps);
+    state.loss_scale.hysteresis_left =
+        json.value("loss_scale_hysteresis_left", state.loss_scale.hysteresis_left);
     state.run = json.at("run").get<std::string>();
     steps_applied = json.at("steps_applied").get<std::uint64_t>();
     return state;

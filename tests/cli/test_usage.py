@@ -99,7 +99,7 @@ class Names(ProgramTest):
             ("--steps", "-3", "at least 1"), ("--steps", "many", "whole number"), ("--stage", "4", "from 0 to 3"),
             ("--learning-rate", "-1", "at least 0"), ("--learning-rate", "nan", "at least 0"),
             ("--device-memory", "12XB", "64MiB"), ("--offload-optimizer", "nvm", "Did you mean nvme?"),
-            ("--swap-buffers", "2", "from 3"), ("--dtype", "fp16", "bf16"), ("--resume", "latest", "swap"),
+            ("--swap-buffers", "2", "from 3"), ("--dtype", "fp17", "fp16"), ("--resume", "latest", "swap"),
             ("--device-memory", "0", "no limit"), ("--host-memory", "1.5", "fraction"), ("--timeout", "0", "from 1"),
             ("--link-bandwidth", "1", "1MB/s"), ("--steps", "99999999999999999999", "The largest is"),
             ("--metrics", "", "empty"), ("--clip", "1e400", "64-bit"), ("--durability", "none", "--offload-optimizer nvme"),

@@ -33,7 +33,7 @@ class Machine {
   // `numel` values that depend on the seed alone.
   std::byte* random(std::int64_t numel, DType dtype, std::uint32_t seed) {
     const std::vector<float> values = ordinary(static_cast<std::uint64_t>(numel), seed);
-    return dtype == DType::f32 ? put(values) : put(as_bf16(values));
+    return put(stored(dtype, values));
   }
   Matrix random_matrix(std::int64_t rows, std::int64_t columns, DType dtype, std::uint32_t seed) {
     return matrix(random(rows * columns, dtype, seed), dtype, rows, columns);
@@ -53,10 +53,7 @@ class Machine {
     return values;
   }
   std::vector<float> read(const void* at, std::int64_t numel, DType dtype) {
-    if (dtype == DType::f32) return read<float>(at, numel);
-    std::vector<float> wide;
-    for (const bf16 x : read<bf16>(at, numel)) wide.push_back(to_float(x));
-    return wide;
+    return widened(dtype, read<std::byte>(at, numel * static_cast<std::int64_t>(size_of(dtype))));
   }
   std::vector<float> read(const Matrix& m) { return read(m.data, m.rows * m.columns, m.dtype); }
 

@@ -36,6 +36,18 @@ class GpuTest : public testing::Test {
   std::unique_ptr<Device> device;
 };
 
+// The bytes of values rounded to `dtype`, and the values of such bytes.
+inline std::vector<std::byte> stored(DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * size_of(dtype));
+  for (std::size_t i = 0; i < values.size(); ++i) set_element(bytes.data(), i, dtype, values[i]);
+  return bytes;
+}
+inline std::vector<float> widened(DType dtype, const std::vector<std::byte>& bytes) {
+  std::vector<float> values(bytes.size() / size_of(dtype));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_at(bytes.data(), i, dtype);
+  return values;
+}
+
 // Device memory that holds values, `offset_bytes` into its allocation.
 class Operand {
  public:
@@ -52,8 +64,7 @@ class Operand {
   }
   // Rounded to `dtype`.
   Operand(Device& device, DType dtype, const std::vector<float>& values, std::size_t offset_bytes = 0)
-      : Operand(dtype == DType::f32 ? Operand(device, values, offset_bytes)
-                                    : Operand(device, as_bf16(values), offset_bytes)) {}
+      : Operand(device, stored(dtype, values), offset_bytes) {}
   Operand(Operand&& other) noexcept
       : device_(other.device_),
         start_(std::exchange(other.start_, nullptr)),
@@ -79,12 +90,7 @@ class Operand {
     if (bytes_ > 0) std::memcpy(values.data(), contents.data() + offset_, bytes_);
     return values;
   }
-  std::vector<float> values_of(DType dtype) const {
-    if (dtype == DType::f32) return values<float>();
-    std::vector<float> wide;
-    for (const bf16 x : values<bf16>()) wide.push_back(to_float(x));
-    return wide;
-  }
+  std::vector<float> values_of(DType dtype) const { return widened(dtype, values<std::byte>()); }
 
  private:
   static constexpr std::byte before{0xa5};
@@ -94,17 +100,16 @@ class Operand {
 };
 
 // As they are after rounding to `dtype`.
-inline std::vector<float> rounded(DType dtype, std::vector<float> values) {
-  if (dtype == DType::bf16)
-    for (float& x : values) x = to_float(to_bf16(x));
-  return values;
+inline std::vector<float> rounded(DType dtype, const std::vector<float>& values) {
+  return widened(dtype, stored(dtype, values));
 }
 
-inline constexpr DType element_types[] = {DType::f32, DType::bf16};
+inline constexpr DType element_types[] = {DType::f32, DType::bf16, DType::f16};
 
 // How far a result may be from the same computed in double: some roundings of fp32, and one of its type.
 inline double tolerance(DType dtype, double value, double fp32_error = 1e-5) {
-  return fp32_error + std::abs(value) * (dtype == DType::bf16 ? 0x1p-8 : fp32_error);
+  const double rounding = dtype == DType::f32 ? fp32_error : dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  return fp32_error + std::abs(value) * rounding;
 }
 
 }  // namespace headrace::test

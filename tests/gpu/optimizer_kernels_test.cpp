@@ -30,16 +30,16 @@ struct SumCase {
 void check_sum(Device& device, DeviceKernels& kernels, const SumCase& c) {
   std::vector<Operand> slices;
   std::vector<std::vector<float>> wide;
-  std::vector<std::vector<bf16>> narrow;
+  std::vector<std::vector<std::byte>> host;
   std::vector<const void*> on_device, on_host;
   for (std::size_t r = 0; r < c.slices; ++r) {
     wide.push_back(adversarial(c.numel, static_cast<std::uint32_t>(r + 100 * c.numel)));
-    narrow.push_back(as_bf16(wide.back()));
+    host.push_back(stored(c.dtype, wide.back()));
     slices.emplace_back(device, c.dtype, wide.back(), c.aligned ? 0 : (r % 4 + 1) * size_of(c.dtype));
   }
   for (std::size_t r = 0; r < c.slices; ++r) {
     on_device.push_back(slices[r].data());
-    on_host.push_back(c.dtype == DType::f32 ? static_cast<const void*>(wide[r].data()) : narrow[r].data());
+    on_host.push_back(host[r].data());
   }
   std::vector<float> wanted = adversarial(c.numel, 999);
   const Operand sum(device, wanted, c.aligned ? 0 : 12);
@@ -93,10 +93,8 @@ void check_norm(Device& device, DeviceKernels& kernels, DType dtype, const std::
                          partials.data<double>());
 
   std::vector<double> wanted_partials = unwritten;
-  std::vector<bf16> narrow(numel);
-  std::vector<float> wide(numel);
-  void* host = dtype == DType::f32 ? static_cast<void*>(wide.data()) : narrow.data();
-  headrace::round_and_norm(values.data(), host, dtype, numel, wanted_partials.data());
+  std::vector<std::byte> host(numel * size_of(dtype));
+  headrace::round_and_norm(values.data(), host.data(), dtype, numel, wanted_partials.data());
   ASSERT_EQ(first_difference(result.values_of(dtype), rounded(dtype, values)), numel)
       << numel << " elements of " << name_of(dtype) << ", offset " << offset;
   ASSERT_EQ(first_difference(partials.values<double>(), wanted_partials), wanted_partials.size())

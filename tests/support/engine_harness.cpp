@@ -19,13 +19,15 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
   module.attach(engine);
   EngineRunResult result;
   result.state.rng_state = options.seed;
+  result.state.loss_scale = initial_loss_scale(options);
   if (run.resume)
     result.state = engine.resume();
   else
-    engine.initialise();
+    engine.initialise({}, result.state);
   const auto per_micro_batch = static_cast<std::uint64_t>(run.world_size);
   for (int s = 0; s < run.steps; ++s) {
     const std::uint64_t iteration = result.state.iteration++;
+    module.loss_scale = static_cast<float>(result.state.loss_scale.scale);
     if (run.before_step) run.before_step(rank, iteration, module);
     for (int m = 0; m < options.accumulation; ++m) {
       if (run.before_micro_batch) run.before_micro_batch(iteration, m, module);

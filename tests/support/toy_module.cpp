@@ -5,33 +5,21 @@
 namespace headrace::testing {
 namespace {
 
-float load(const std::byte* base, std::uint64_t i, DType dtype) {
-  return dtype == DType::f32 ? reinterpret_cast<const float*>(base)[i]
-                             : to_float(reinterpret_cast<const bf16*>(base)[i]);
-}
-
-void store(std::byte* base, std::uint64_t i, DType dtype, float value) {
-  if (dtype == DType::f32)
-    reinterpret_cast<float*>(base)[i] = value;
-  else
-    reinterpret_cast<bf16*>(base)[i] = to_bf16(value);
-}
-
 class HostToyCompute final : public ToyCompute {
  public:
   void read(Device& device, const std::byte* parameters, std::uint64_t numel, DType dtype) override {
     device.enqueue(Lane::compute, "toy forward", [=] {
       volatile float sink = 0;
-      for (std::uint64_t i = 0; i < numel; i += 997) sink = sink + load(parameters, i, dtype);
+      for (std::uint64_t i = 0; i < numel; i += 997) sink = sink + element_at(parameters, i, dtype);
     });
   }
   void gradient(Device& device, const ToyGradient& g) override {
     device.enqueue(Lane::compute, "toy backward", [g] {
       for (std::uint64_t i = 0; i < g.numel; ++i) {
         const float difference =
-            load(g.parameters, i, g.dtype) - toy_target(g.sample, g.step, g.unit, g.first + i);
-        store(g.gradient, i, g.dtype,
-              i == g.poisoned ? std::numeric_limits<float>::infinity() : g.gain * difference);
+            element_at(g.parameters, i, g.dtype) - toy_target(g.sample, g.step, g.unit, g.first + i);
+        set_element(g.gradient, i, g.dtype,
+                    i == g.poisoned ? std::numeric_limits<float>::infinity() : g.gain * difference);
       }
     });
   }
@@ -94,7 +82,7 @@ void ToyModule::backward(Engine& engine, Device& device, std::size_t u, std::uin
                                .sample = sample,
                                .step = step,
                                .unit = u,
-                               .gain = gradient_gain,
+                               .gain = gradient_gain * loss_scale,
                                .poisoned = poison_unit_1 && u == 1 ? 5 : ~std::uint64_t{0}});
   }
   engine.release(unit);

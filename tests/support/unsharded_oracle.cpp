@@ -1,6 +1,7 @@
 #include "tests/support/unsharded_oracle.h"
 
 #include <cmath>
+#include <limits>
 
 #include "headrace/optimizer_update.h"
 #include "headrace/state_hash.h"
@@ -27,7 +28,9 @@ StateFormat kept_format(const EngineOptions& options) {
 }
 
 float rounded(float value, DType dtype) {
-  return dtype == DType::f32 ? value : to_float(to_bf16(value));
+  std::byte stored[sizeof(float)];
+  set_element(stored, 0, dtype, value);
+  return element_at(stored, 0, dtype);
 }
 
 std::vector<OracleUnit> initial_units(const EngineRun& run) {
@@ -132,12 +135,12 @@ std::uint64_t hash_of(const OracleUnit& unit, const ParameterSpec& spec, std::ui
 }
 
 std::uint64_t hash(const std::vector<OracleUnit>& units, std::uint64_t steps, std::uint64_t seed,
-                   std::uint64_t position) {
+                   double loss_scale, std::uint64_t position) {
   std::uint64_t sum = 0;
   for (const OracleUnit& unit : units)
     for (std::size_t p = 0; p < unit.layout.offsets.size(); ++p)
       sum += hash_of(unit, unit.layout.spec.parameters[p], unit.layout.offsets[p]);
-  return finish_state_hash(sum, steps, seed, 1.0, position);
+  return finish_state_hash(sum, steps, seed, loss_scale, position);
 }
 
 }  // namespace
@@ -145,27 +148,36 @@ std::uint64_t hash(const std::vector<OracleUnit>& units, std::uint64_t steps, st
 OracleResult run_oracle(const EngineRun& run) {
   std::vector<OracleUnit> units = initial_units(run);
   OracleResult result;
+  LossScale scale = initial_loss_scale(run.options);
+  std::uint64_t applied = 0;
   const auto per_step = static_cast<std::uint64_t>(run.world_size * run.options.accumulation);
   for (int s = 0; s < run.steps; ++s) {
     ToyModule module;
     if (run.before_step) run.before_step(0, static_cast<std::uint64_t>(s), module);
+    const float gain = module.gradient_gain * static_cast<float>(scale.scale);
     const std::uint64_t first_sample = static_cast<std::uint64_t>(s) * per_step;
     for (std::size_t u = 0; u < units.size(); ++u)
-      canonical_gradient(run, units[u], u, static_cast<std::uint64_t>(s), first_sample, module.gradient_gain);
-    const double average = 1.0 / static_cast<double>(per_step);
-    const double norm = std::sqrt(sum_of_squares(units)) * average;
+      canonical_gradient(run, units[u], u, static_cast<std::uint64_t>(s), first_sample, gain);
+    const double average = 1.0 / (static_cast<double>(per_step) * scale.scale);
+    const double squares = sum_of_squares(units);
+    const bool overflow = !std::isfinite(squares);
+    const double norm = overflow ? std::numeric_limits<double>::infinity() : std::sqrt(squares) * average;
     const double coefficient = run.options.clip > 0 ? run.options.clip / (norm + 1e-6) : 1.0;
-    if (coefficient < 1) ++result.clipped_steps;
     result.gradient_norms.push_back(norm);
+    if (run.options.dtype == DType::f16) scale = LossScaler(run.options.loss_scale).next(scale, overflow);
+    result.scales.push_back(scale.scale);
+    if (overflow) continue;
+    if (coefficient < 1) ++result.clipped_steps;
     OptimizerArguments arguments = run.options.optimizer;
     arguments.learning_rate = run.learning_rate;
-    arguments.step = static_cast<std::uint64_t>(s) + 1;
+    arguments.step = ++applied;
     arguments.seed = run.options.seed;
     arguments.gradient_scale = static_cast<float>(coefficient < 1 ? average * coefficient : average);
     for (OracleUnit& unit : units) update(run, unit, arguments);
   }
-  result.hash = hash(units, static_cast<std::uint64_t>(run.steps), run.options.seed,
-                     static_cast<std::uint64_t>(run.steps) * per_step);
+  result.skipped_steps = run.steps - static_cast<int>(applied);
+  result.hash =
+      hash(units, applied, run.options.seed, scale.scale, static_cast<std::uint64_t>(run.steps) * per_step);
   return result;
 }
 

@@ -12,7 +12,8 @@ namespace headrace::testing {
 struct OracleResult {
   std::uint64_t hash = 0;
   std::vector<double> gradient_norms;
-  int clipped_steps = 0;
+  std::vector<double> scales;  // loss scale after each step
+  int clipped_steps = 0, skipped_steps = 0;
 };
 OracleResult run_oracle(const EngineRun& run);
 

@@ -1,5 +1,6 @@
 // The engine on a CUDA device, driven by the toy module: every stage and tier gives the bits of the
 // independent unsharded computation, which knows neither the engine nor the device.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -13,6 +14,9 @@
 
 namespace headrace::testing {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 #if defined(HEADRACE_EMULATED_GPU)
 // The emulation sees the loads and stores of plain code, not those of intrinsics.
@@ -89,16 +93,40 @@ class CudaEngine : public ::testing::Test {
 };
 
 TEST_F(CudaEngine, every_stage_and_tier_gives_the_bits_of_the_unsharded_computation) {
-  for (const DType dtype : {DType::bf16, DType::f32})
-    for (const int accumulation : {1, 3}) {
-      const EngineRun base = run_of(dtype, accumulation);
-      const OracleResult oracle = run_oracle(base);
-      ASSERT_GT(oracle.clipped_steps, 0);
-      ASSERT_LT(oracle.clipped_steps, base.steps);
-      for_each_placement(base, [&](const EngineRun& run, const std::string& placement) {
-        EXPECT_EQ(run_here(run).hash, oracle.hash) << placement << ", accumulation " << accumulation;
-      });
+  for (const auto& [dtype, accumulation] :
+       {std::pair{DType::bf16, 1}, {DType::bf16, 3}, {DType::f32, 1}, {DType::f32, 3}, {DType::f16, 3}}) {
+    EngineRun base = run_of(dtype, accumulation);
+    if (dtype == DType::f16) {
+      base.options.loss_scale = {.initial_power = 14, .window = 1, .hysteresis = 1};
+      base.steps = 7;
     }
+    const OracleResult oracle = run_oracle(base);
+    ASSERT_GT(oracle.clipped_steps, 0);
+    ASSERT_LT(oracle.clipped_steps, base.steps);
+    ASSERT_EQ(oracle.skipped_steps > 0, dtype == DType::f16);
+    for_each_placement(base, [&](const EngineRun& run, const std::string& placement) {
+      EXPECT_EQ(run_here(run).hash, oracle.hash)
+          << placement << ", " << name_of(dtype) << ", accumulation " << accumulation;
+    });
+  }
+}
+
+TEST_F(CudaEngine, an_overflow_at_the_smallest_loss_scale_names_the_parameter_and_the_rank_that_had_it) {
+  EngineRun base = run_of(DType::f16, 2);
+  base.options.loss_scale = {.initial_power = 0, .hysteresis = 1};
+  base.before_step = [](int, std::uint64_t, ToyModule& module) {
+    module.poison_unit_1 = launch.rank == launch.size - 1;
+  };
+  for_each_placement(base, [&](const EngineRun& run, const std::string& placement) {
+    try {
+      run_here(run);
+      ADD_FAILURE() << "no error with " << placement;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("element 5 of b0.norm"),
+                                      HasSubstr(fmt::format("of rank {}.", launch.size - 1))))
+          << placement;
+    }
+  });
 }
 
 TEST_F(CudaEngine, units_without_a_gradient_and_steps_that_are_skipped_leave_the_same_state_everywhere) {

@@ -78,7 +78,8 @@ class Gpt2OfType : public ::testing::TestWithParam<std::tuple<DType, bool>> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Types, Gpt2OfType,
-                         ::testing::Combine(::testing::Values(DType::f32, DType::bf16), ::testing::Bool()),
+                         ::testing::Combine(::testing::Values(DType::f32, DType::bf16, DType::f16),
+                                            ::testing::Bool()),
                          [](const auto& param) {
                            return std::string(name_of(std::get<0>(param.param))) +
                                   (std::get<1>(param.param) ? "_tied" : "_untied");
@@ -118,13 +119,20 @@ TEST_P(Gpt2OfType, evaluate_gives_the_loss_of_forward_and_no_gradient) {
   EXPECT_EQ(run.evaluate(tokens), loss);
 }
 
-TEST_P(Gpt2OfType, a_power_of_two_loss_scale_scales_every_gradient_exactly) {
-  ModelRun run(config(), options()), scaled(config(), options());
-  const auto tokens = hashed_tokens(0, config(), options());
-  EXPECT_EQ(run.forward_backward(tokens), scaled.forward_backward(tokens, 4.0f));
-  for (std::size_t u = 0; u < run.hooks.units.size(); ++u)
-    for (std::uint64_t i = 0; i < run.hooks.units[u].layout.numel; ++i)
-      ASSERT_EQ(4 * run.hooks.gradient_at(u, i), scaled.hooks.gradient_at(u, i)) << u << " " << i;
+// Where no gradient is a denormal: fp16's are, which is what its loss scale is for.
+TEST(Gpt2, a_power_of_two_loss_scale_scales_every_gradient_exactly) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const bool tied : {false, true}) {
+      ModelOptions options = small_options;
+      options.dtype = dtype;
+      const ModelConfig config = with_tie(small, tied);
+      ModelRun run(config, options), scaled(config, options);
+      const auto tokens = hashed_tokens(0, config, options);
+      EXPECT_EQ(run.forward_backward(tokens), scaled.forward_backward(tokens, 4.0f));
+      for (std::size_t u = 0; u < run.hooks.units.size(); ++u)
+        for (std::uint64_t i = 0; i < run.hooks.units[u].layout.numel; ++i)
+          ASSERT_EQ(4 * run.hooks.gradient_at(u, i), scaled.hooks.gradient_at(u, i)) << u << " " << i;
+    }
 }
 
 TEST_P(Gpt2OfType, measured_memory_and_calls_are_those_of_a_real_run) {
@@ -216,20 +224,34 @@ TEST(Gpt2, sequence_of_one_token_and_no_layer_work) {
   }
 }
 
-TEST(Gpt2, bf16_follows_fp32) {
-  ModelOptions high = small_options;
-  high.dtype = DType::f32;
-  ModelRun low_run(small, small_options), high_run(small, high);
+// Relative distance of all gradients, unscaled, from those of fp32.
+double distance_from_fp32(DType dtype, float loss_scale) {
+  ModelOptions low = small_options, high = small_options;
+  low.dtype = dtype, high.dtype = DType::f32;
+  ModelRun low_run(small, low), high_run(small, high);
   const auto tokens = hashed_tokens(0, small, high);
-  EXPECT_NEAR(low_run.forward_backward(tokens), high_run.forward_backward(tokens), 0.01);
+  EXPECT_NEAR(low_run.forward_backward(tokens, loss_scale), high_run.forward_backward(tokens), 0.01);
   double difference = 0, total = 0;
   for (std::size_t u = 0; u < low_run.hooks.units.size(); ++u)
     for (std::uint64_t i = 0; i < low_run.hooks.units[u].layout.numel; ++i) {
       const double exact = high_run.hooks.gradient_at(u, i);
-      difference += std::pow(low_run.hooks.gradient_at(u, i) - exact, 2);
+      difference += std::pow(low_run.hooks.gradient_at(u, i) / loss_scale - exact, 2);
       total += exact * exact;
     }
-  EXPECT_LT(std::sqrt(difference / total), 0.02);
+  return std::sqrt(difference / total);
+}
+
+TEST(Gpt2, bf16_follows_fp32) {
+  EXPECT_LT(distance_from_fp32(DType::bf16, 1), 0.02);
+}
+
+TEST(Gpt2, fp16_with_a_loss_scale_follows_fp32_eight_times_as_closely_as_bf16) {
+  EXPECT_LT(distance_from_fp32(DType::f16, 4096), 0.02 / 8);
+}
+
+// What the scale is for: without one, gradients fall below the smallest fp16.
+TEST(Gpt2, fp16_loses_gradients_that_a_loss_scale_keeps) {
+  EXPECT_GT(distance_from_fp32(DType::f16, 0x1p-10f), 4 * distance_from_fp32(DType::f16, 4096));
 }
 
 // 50257 is no multiple of any vector or tile; 200 rows of it are more than one piece of logits.

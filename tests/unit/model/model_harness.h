@@ -35,9 +35,7 @@ class HoldingHooks final : public ModuleHooks {
     for (Unit& unit : units) round_to(unit.master.data(), unit.parameters.data(), dtype_, unit.layout.numel);
   }
   float gradient_at(std::size_t unit, std::uint64_t element) const {
-    const std::byte* at = units[unit].gradient.data() + element * size_of(dtype_);
-    if (dtype_ == DType::f32) return *reinterpret_cast<const float*>(at);
-    return to_float(*reinterpret_cast<const bf16*>(at));
+    return element_at(units[unit].gradient.data(), element, dtype_);
   }
   std::vector<std::byte> all_gradients() const {
     std::vector<std::byte> all;

@@ -14,23 +14,15 @@ namespace headrace::testing {
 
 using Reals = std::vector<double>;
 
-// An array of either type, rounded to it.
+// An array of any type, rounded to it.
 class Array {
  public:
   Array(DType dtype, std::size_t numel) : dtype_(dtype), bytes_(numel * size_of(dtype)) {}
   Array(DType dtype, const Reals& values) : Array(dtype, values.size()) {
     for (std::size_t i = 0; i < values.size(); ++i) set(i, static_cast<float>(values[i]));
   }
-  void set(std::size_t i, float value) {
-    if (dtype_ == DType::f32)
-      reinterpret_cast<float*>(bytes_.data())[i] = value;
-    else
-      reinterpret_cast<bf16*>(bytes_.data())[i] = to_bf16(value);
-  }
-  double at(std::size_t i) const {
-    if (dtype_ == DType::f32) return static_cast<double>(reinterpret_cast<const float*>(bytes_.data())[i]);
-    return static_cast<double>(to_float(reinterpret_cast<const bf16*>(bytes_.data())[i]));
-  }
+  void set(std::size_t i, float value) { set_element(bytes_.data(), i, dtype_, value); }
+  double at(std::size_t i) const { return static_cast<double>(element_at(bytes_.data(), i, dtype_)); }
   std::size_t numel() const { return bytes_.size() / size_of(dtype_); }
   Reals reals() const {
     Reals values(numel());

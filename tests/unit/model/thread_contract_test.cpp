@@ -122,7 +122,7 @@ Case gelu_case(DType dtype) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     // gpt2-mini, 1024 tokens: forward, input gradient and weight gradient of each product, and the tied head.
     for (const auto& [in, out] : {std::pair{384, 1152}, {384, 384}, {384, 1536}, {1536, 384}, {384, 256}}) {
       all.push_back(matmul_case(dtype, 1024, out, in, Transpose::none));
@@ -172,7 +172,7 @@ TEST_P(ThreadContract, results_have_the_same_bits_with_1_2_and_3_threads) {
 TEST(ThreadContractOfModel, loss_and_gradients_have_the_same_bits_with_1_2_and_3_threads) {
   const ModelConfig config{
       .name = "t", .layers = 2, .width = 96, .heads = 3, .vocabulary = 301, .max_positions = 150};
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const ModelOptions options{.dtype = dtype, .batch = 3, .sequence = 149};
     std::vector<std::byte> first;
     float first_loss = 0;
@@ -188,7 +188,6 @@ TEST(ThreadContractOfModel, loss_and_gradients_have_the_same_bits_with_1_2_and_3
   }
 }
 
-template <class T>
 Outputs every_row_kernel(const RowKernels& kernels, DType dtype, std::int64_t width) {
   const std::int64_t rows = 5;
   Array x = hashed_array(dtype, at(rows * width), 1, 5), other = hashed_array(dtype, at(rows * width), 2),
@@ -225,11 +224,37 @@ TEST(RowKernels, every_instruction_set_gives_the_same_bits) {
     if (!supported(isa)) continue;
     for (const std::int64_t width : {1, 15, 16, 17, 64, 100}) {
       SCOPED_TRACE(fmt::format("{}, width {}", name_of(isa), width));
-      EXPECT_TRUE(every_row_kernel<float>(row_kernels(DType::f32, isa), DType::f32, width) ==
-                  every_row_kernel<float>(row_kernels(DType::f32, Isa::scalar), DType::f32, width));
-      EXPECT_TRUE(every_row_kernel<bf16>(row_kernels(DType::bf16, isa), DType::bf16, width) ==
-                  every_row_kernel<bf16>(row_kernels(DType::bf16, Isa::scalar), DType::bf16, width));
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+        EXPECT_TRUE(every_row_kernel(row_kernels(dtype, isa), dtype, width) ==
+                    every_row_kernel(row_kernels(dtype, Isa::scalar), dtype, width))
+            << name_of(dtype);
     }
+  }
+}
+
+// Every fp16 there is, and around each the values where rounding turns over, against the scalar conversions.
+TEST(RowKernels, conversions_of_every_fp16_and_of_the_values_between_are_the_scalar_ones) {
+  std::vector<fp16> low;
+  std::vector<float> high{1e-40f, -1e-39f, 3.4e38f, 0x1p-126f, std::nanf("")};
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    low.push_back({static_cast<std::uint16_t>(bits)});
+    const float value = to_float(low.back()), next = to_float(fp16{static_cast<std::uint16_t>(bits + 1)});
+    const float middle = value + (next - value) / 2;
+    for (const float around : {value, middle, std::nextafterf(middle, next), std::nextafterf(middle, value)})
+      high.push_back(around);
+  }
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+    if (!supported(isa)) continue;
+    const RowKernels& kernels = row_kernels(DType::f16, isa);
+    std::vector<float> widened(low.size());
+    kernels.widen(low.data(), widened.data(), static_cast<std::int64_t>(low.size()));
+    for (std::size_t i = 0; i < low.size(); ++i)
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(widened[i]), std::bit_cast<std::uint32_t>(to_float(low[i])))
+          << i;
+    std::vector<fp16> rounded(high.size());
+    kernels.round(high.data(), rounded.data(), static_cast<std::int64_t>(high.size()));
+    for (std::size_t i = 0; i < high.size(); ++i)
+      ASSERT_EQ(rounded[i].bits, to_fp16(high[i]).bits) << high[i];
   }
 }
 
