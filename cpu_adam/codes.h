@@ -8,8 +8,8 @@ namespace {
 
 inline constexpr std::uint32_t bits_of_one = 0x3f800000u;
 
-// decode_magnitude. value(k) = 8^(e - decades) * (7/8 * (k + 1) / 2^e - 3/4), all of it exact; the powers of 2
-// are made from the exponent of float(k).
+// decode_magnitude. value(k) = 8^(e - decades) * (7/8 * (k + 1) / 2^e - 3/4), all of it exact; the powers of
+// 2 are made from the exponent of float(k).
 template <class V, int decades>
 [[gnu::always_inline]] inline typename V::Floats decoded_magnitude(typename V::Integers codes) {
   const auto k = V::converted(codes);
@@ -34,8 +34,8 @@ template <class V, int decades>
   const auto steps = V::floats(most_steps - below_exponent);
   // The sum's low bits are the product rounded to nearest even.
   const auto rounded = V::bits((in_decade - V::set(0.125f)) * steps + V::set(0x1p23f));
-  const auto code =
-      V::shifted_right(V::splat(1u << decades), below) + (rounded - std::bit_cast<std::uint32_t>(0x1p23f) - 1u);
+  const auto code = V::shifted_right(V::splat(1u << decades), below) +
+                    (rounded - std::bit_cast<std::uint32_t>(0x1p23f) - 1u);
   return below > static_cast<std::uint32_t>(decades) ? V::splat(0) : code;
 }
 

@@ -15,7 +15,8 @@
 namespace headrace {
 namespace {
 
-constexpr KernelTable table = {update<Avx2>, ceiling<Avx2>, sum_slices<Avx2>, round_and_norm<Avx2>, round_to<Avx2>};
+constexpr KernelTable table = {update<Avx2>, ceiling<Avx2>, sum_slices<Avx2>, round_and_norm<Avx2>,
+                               round_to<Avx2>};
 
 }  // namespace
 

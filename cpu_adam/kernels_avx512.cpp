@@ -15,7 +15,8 @@
 namespace headrace {
 namespace {
 
-constexpr KernelTable table = {update<Avx512>, ceiling<Avx512>, sum_slices<Avx512>, round_and_norm<Avx512>, round_to<Avx512>};
+constexpr KernelTable table = {update<Avx512>, ceiling<Avx512>, sum_slices<Avx512>, round_and_norm<Avx512>,
+                               round_to<Avx512>};
 
 }  // namespace
 

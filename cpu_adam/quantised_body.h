@@ -16,7 +16,8 @@ struct QuantisedBlock {
 };
 
 template <class V, bool squared>
-[[gnu::always_inline]] inline typename V::Floats decoded(const std::uint8_t* codes, typename V::Floats scale) {
+[[gnu::always_inline]] inline typename V::Floats decoded(const std::uint8_t* codes,
+                                                         typename V::Floats scale) {
   if constexpr (squared) return decoded_squared<V>(V::load_codes(codes), scale);
   return decoded_signed<V>(V::load_codes(codes), scale);
 }
@@ -33,7 +34,8 @@ template <class V, bool squared>
   const auto inverse = V::set(inverse_scale(*scale));
   for (int j = 0; j < block.vectors; ++j) {
     const auto x = block.values[j];
-    V::store_codes(codes + j * V::width, squared ? encoded_root<V>(x, inverse) : encoded_signed<V>(x, inverse));
+    V::store_codes(codes + j * V::width,
+                   squared ? encoded_root<V>(x, inverse) : encoded_signed<V>(x, inverse));
   }
 }
 

@@ -39,13 +39,14 @@ template <class V, class Rule, class Master>
 
 template <class V>
 void update(const UpdateSpan& span, const UpdateConstants& constants, Stores stores) {
-  with_rule(span.format, [&]<class Rule>() __attribute__((always_inline)) {
-    if (master_is_bf16(span)) {
-      update_with<V, Rule, bf16>(span, constants, stores);
-    } else {
-      update_with<V, Rule, float>(span, constants, stores);
-    }
-  });
+  with_rule(
+      span.format, [&]<class Rule>() __attribute__((always_inline)) {
+        if (master_is_bf16(span)) {
+          update_with<V, Rule, bf16>(span, constants, stores);
+        } else {
+          update_with<V, Rule, float>(span, constants, stores);
+        }
+      });
 }
 
 template <class V>

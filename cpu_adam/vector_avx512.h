@@ -36,9 +36,7 @@ struct Avx512 {
   static Floats converted(Integers x) { return _mm512_cvtepi32_ps(__m512i(x)); }
 
   static __mmask16 mask(First extent) { return static_cast<__mmask16>((1u << extent.n) - 1u); }
-  static __m256i halves(const void* p, Whole) {
-    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
-  }
+  static __m256i halves(const void* p, Whole) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static __m256i halves(const void* p, First extent) { return _mm256_maskz_loadu_epi16(mask(extent), p); }
   static void store_halves(void* p, __m256i x, Whole) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
   static void store_halves(void* p, __m256i x, First extent) { _mm256_mask_storeu_epi16(p, mask(extent), x); }

@@ -13,13 +13,13 @@
 //   smaller(a, b) = a < b ? a : b     larger(a, b) = a > b ? a : b     (b when either is NaN)
 //   largest                  the largest lane; no lane is NaN
 //   third, shifted_right     x / 3 for x below 2^15; a >> b, 0 from b = 32 on
-//   load, store              of float, bf16 and fp16 arrays; 16-bit stores round to nearest, a bf16 store takes
+//   load, store              of float, bf16 and fp16 arrays; 16-bit stores round to nearest, a bf16 store
+//   takes
 //                            only values of bf16. Whole vectors or First lanes (extent.h)
-//   stream                   a whole vector of 16 bits past the caches, aligned to its own bytes; drain() ends it
-//   nearest_fp16             x rounded to fp16, still in fp32 lanes
-//   load_codes, store_codes  bytes as integers
-//   Divisor                  what set_divisor makes of a number for div(a, divisor)
-//   SquareSums               norm_lanes fp64 sums: add(group, x) adds the squares of elements group * width,
+//   stream                   a whole vector of 16 bits past the caches, aligned to its own bytes; drain()
+//   ends it nearest_fp16             x rounded to fp16, still in fp32 lanes load_codes, store_codes  bytes as
+//   integers Divisor                  what set_divisor makes of a number for div(a, divisor) SquareSums
+//   norm_lanes fp64 sums: add(group, x) adds the squares of elements group * width,
 //                            ...; lane(i)
 #pragma once
 

@@ -96,8 +96,7 @@ constexpr std::uint8_t encode_signed(float value, float inverse_scale) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
   const std::uint32_t sign = value == value ? bits >> 24 & 0x80u : 0;
-  return static_cast<std::uint8_t>(sign |
-                                   encode_magnitude(magnitude * inverse_scale, signed_decades));
+  return static_cast<std::uint8_t>(sign | encode_magnitude(magnitude * inverse_scale, signed_decades));
 }
 constexpr float decode_signed(std::uint8_t code, float scale) {
   const float magnitude = decode_magnitude(code & 0x7fu, signed_decades) * scale;

@@ -136,18 +136,6 @@ void check_swap_block(const Settings& settings) {
                   format_bytes(largest), norm_chunk_numel));
 }
 
-// The CUDA kernels update Adam's states in fp32; the CPU's, which update what is off the device, any.
-void refuse_what_cuda_lacks(const Settings& settings) {
-  const StateFormat format = state_format(settings);
-  if (settings.device == DeviceKind::cpu || settings.optimizer_tier != Tier::device ||
-      format == StateFormat{})
-    return;
-  throw UsageError(
-      fmt::format("--device cuda updates the states of Adam and AdamW in fp32 alone, not those of {}. Give "
-                  "--offload-optimizer cpu, where the CPU updates them, or --device cpu.",
-                  text_of(format)));
-}
-
 // DeepSpeed has a path for each kind of state, and ignores it where that kind is not on NVMe.
 void resolve_parameter_path(Settings& settings) {
   const std::string path = std::exchange(settings.parameter_swap_path, {});
@@ -355,7 +343,6 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   check_swap_block(settings);
   options.engine = engine_options(settings, options.batch, launch.rank);
   resolve_placement(options.engine);
-  refuse_what_cuda_lacks(settings);
   options.schedule = resolve_schedule(settings);
   options.steps = settings.steps;
   options.seed = settings.seed;
