@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <set>
@@ -12,7 +11,7 @@
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
-#include "src/zero/initial_values.h"
+#include "src/zero/initial_states.h"
 #include "src/zero/update_override.h"
 #include "src/zero/updater.h"
 
@@ -33,18 +32,6 @@ class StallSplit {
  private:
   double stalled_ = 0, waited_ = 0, nvme_ = 0;
 };
-
-namespace {
-
-// Of kept_format. Zero is zero bytes in every type.
-void clear_states(const EngineOptions& options, const StateArrays& state, std::uint64_t numel) {
-  StateFormat moments = kept_format(options);
-  std::memset(state.master, 0, numel * (moments.master == MasterDType::f32 ? sizeof(float) : sizeof(bf16)));
-  moments.master = MasterDType::none;
-  if (moment_count(moments) > 0) std::memset(state.moments[0].values, 0, state_bytes(moments, numel));
-}
-
-}  // namespace
 
 struct Engine::Impl {
   EngineContext context;
@@ -68,7 +55,6 @@ struct Engine::Impl {
   bool ready() const { return updater != nullptr; }
   bool at_floor(const LossScale& scale) const { return loss_scaler && loss_scaler->at_floor(scale); }
   void allocate();
-  void fill(const OptimizerBlock& block, const StateArrays& state, const ValueSource& values) const;
   std::uint64_t common_commit() const;
   SwapCommit find_commit(std::uint64_t step) const;
   void commit(const TrainingState& state);
@@ -88,26 +74,6 @@ void Engine::Impl::allocate() {
   gradients = std::make_unique<GradientStore>(context, *scratch);
   states = std::make_unique<StateStore>(context, scratch->blocks());
   updater = std::make_unique<Updater>(context, *states, *gradients, *parameters);
-}
-
-void Engine::Impl::fill(const OptimizerBlock& block, const StateArrays& state,
-                        const ValueSource& values) const {
-  const UnitLayout& layout = context.units[block.unit].layout;
-  const MasterDType master = kept_format(context.options).master;
-  clear_states(context.options, state, block.range.numel);  // gaps and moments stay zero
-  std::vector<float> wide;
-  for_each_parameter(layout, block.range, [&](std::size_t p, std::uint64_t first, Range part) {
-    const std::uint64_t skip = part.first - block.range.first;
-    wide.resize(master == MasterDType::f32 ? 0 : part.numel);
-    const std::span<float> out(wide.empty() ? reinterpret_cast<float*>(state.master) + skip : wide.data(),
-                               part.numel);
-    if (values)
-      values(layout.spec.parameters[p], first, out);
-    else
-      initial_values(layout.spec.parameters[p], context.options.seed, first, out);
-    if (!wide.empty())
-      round_to(wide.data(), reinterpret_cast<bf16*>(state.master) + skip, DType::bf16, part.numel);
-  });
 }
 
 // The newest step that every rank has committed; ranks may differ by one after a crash.
@@ -306,8 +272,9 @@ void Engine::initialise(const ValueSource& values, const TrainingState& start,
   if (before_replacing) before_replacing();
   impl_->states->create_swap();
   impl_->create_scratch();
-  impl_->updater->refresh(
-      [&](const OptimizerBlock& block, const StateArrays& state) { impl_->fill(block, state, values); });
+  impl_->updater->refresh([&](const OptimizerBlock& block, const StateArrays& states) {
+    fill_initial_states(impl_->context, block, states, values);
+  });
   impl_->parameters->publish();
   impl_->commit(start);
   impl_->gradients->trace_overflow(impl_->at_floor(start.loss_scale));

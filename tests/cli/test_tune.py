@@ -119,6 +119,15 @@ class Tune(ProgramTest):
             self.assertEqual(self.left(), [])
         self.assertFalse((self.folder / "swap.json").exists())
 
+    def test_states_of_the_run_are_those_of_the_trials_and_of_the_configuration(self):
+        self.succeeds(*TUNE, "--seconds", 2, "--moments", "int8", "--master-dtype", "bf16", "--parameters", "1e6", "--to", "swap.json",
+                      "--json", "report.json")
+        report = json.loads((self.folder / "report.json").read_text())
+        self.assertEqual(report["states"], "adam, bf16 master, int8 moments")
+        self.assertEqual(report["predicted"]["written_bytes_a_step"], 2 * 10**6 + 2 * (10**6 + 4 * 10**6 // 64))
+        printed = json.loads(self.succeeds("train", *TINY, "--config", "swap.json", "--print-config").stdout)["headrace"]
+        self.assertEqual((printed["moments"], printed["master_dtype"]), ("int8", "bf16"))
+
     def test_wrong_usage_is_refused(self):
         self.refused("tune", says=["--swap-path"])
         self.refused("tune", "--swap-path", "nowhere", says=["nowhere", "does not exist"])
@@ -134,6 +143,9 @@ class Tune(ProgramTest):
                 (["--seconds", 0], "--seconds"), (["--seconds", "nan"], "--seconds"), (["--seconds", "soon"], "--seconds"),
                 (["--host-memory", "1KiB"], "--host-memory"), (["--parameters", 0], "--parameters"),
                 (["--parameters", "1.5"], "--parameters"), (["--parameters", -1], "--parameters"),
+                (["--moments", "int4"], "int8"), (["--master-dtype", "none"], "--master-dtype"),
+                (["--optimizer", "adm"], "adamw"), (["--momentum", 0.9], "--optimizer sgd"),
+                (["--optimizer", "sgd", "--momentum", 2], "--momentum"), (["--optimizer", "lion", "--amsgrad"], "--amsgrad"),
                 (["--durability", "perhaps"], "--durability"), (["--threads", 0], "--threads"),
                 (["--endurance-tbw", "-3"], "--endurance-tbw"), (["--json", "no/such/folder.json"], "--json"),
                 (["--to", "swap"], "--to"), (["--second", 3], "--seconds")):

@@ -129,6 +129,45 @@ TEST_F(CudaEngine, an_overflow_at_the_smallest_loss_scale_names_the_parameter_an
   });
 }
 
+bool is_legal(const EngineOptions& options) {
+  try {
+    resolve_placement(options);
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+TEST_F(CudaEngine, states_of_fewer_bits_give_the_bits_of_the_unsharded_computation) {
+  using enum OptimizerKind;
+  struct States {
+    OptimizerArguments optimizer;
+    MasterDType master;
+    MomentDType moments;
+  };
+  const States all[] = {
+      {{.kind = adam, .amsgrad = true}, MasterDType::bf16, MomentDType::int8},
+      {{.kind = lion, .beta2 = 0.99}, MasterDType::none, MomentDType::bf16},
+      {{.kind = sgd, .momentum = 0.9, .nesterov = true}, MasterDType::none, MomentDType::int8},
+      {{.kind = adagrad, .rate_decay = 0.1}, MasterDType::bf16, MomentDType::bf16}};
+  for (const States& states : all) {
+    EngineRun base = run_of(DType::bf16, 1);
+    base.steps = 2;
+    base.options.optimizer = states.optimizer;
+    base.options.optimizer.weight_decay = 0.1;
+    base.options.master_dtype = states.master;
+    base.options.moment_dtype = states.moments;
+    const std::uint64_t expected = run_oracle(base).hash;
+    int runs = 0;
+    for_each_placement(base, [&](const EngineRun& run, const std::string& placement) {
+      if (!is_legal(run.options)) return;  // parameters that are their own master lie beside the states
+      ++runs;
+      EXPECT_EQ(run_here(run).hash, expected) << text_of(run.options.state_format()) << ", " << placement;
+    });
+    EXPECT_GT(runs, 0);
+  }
+}
+
 TEST_F(CudaEngine, units_without_a_gradient_and_steps_that_are_skipped_leave_the_same_state_everywhere) {
   EngineRun base = run_of(DType::bf16, 2);
   base.before_step = [](int, std::uint64_t step, ToyModule& module) {

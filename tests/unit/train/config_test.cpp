@@ -260,13 +260,7 @@ TEST(Config, types_of_master_and_moments_are_set_by_flags_and_by_deepspeeds_keys
   EXPECT_THAT(refusal("", {{"moments", "int4"}}), HasSubstr("fp32, bf16, int8"));
 }
 
-TEST(Config, states_that_the_cuda_kernels_do_not_update_are_refused_on_the_device_alone) {
-  EXPECT_THAT(refusal("", {{"device", "cuda"}, {"moments", "int8"}}), HasSubstr("--offload-optimizer cpu"));
-  EXPECT_EQ(refusal("", {{"device", "cuda"}, {"moments", "int8"}, {"offload_optimizer", "cpu"}}), "");
-  EXPECT_EQ(refusal("", {{"device", "cuda"}, {"optimizer", "adam"}}), "");
-}
-
-TEST(Config, the_smallest_block_is_that_of_the_run_s_states) {
+TEST(Config, the_smallest_block_holds_the_states_of_a_norm_chunk) {
   const std::pair<std::string, std::string> size{"swap_block", "24KiB"};
   EXPECT_THAT(refusal("", {size}), HasSubstr("from 48.0 KiB"));
   EXPECT_THAT(refusal("", {size, {"moments", "bf16"}}), HasSubstr("from 32.0 KiB"));
