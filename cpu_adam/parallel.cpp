@@ -22,7 +22,8 @@ void optimizer_update_parallel(const UpdateSpan& span, const OptimizerArguments&
   require_meaning(span, arguments);
   const KernelTable& kernels = kernels_of(best_isa());
   const UpdateConstants constants = constants_of(arguments);
-  for_each_piece(span, [&](const UpdateSpan& piece) { update_piece(kernels, piece, constants); });
+  const Stores stores = stores_for(span.numel);
+  for_each_piece(span, [&](const UpdateSpan& piece) { update_piece(kernels, piece, constants, stores); });
 }
 
 void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups) {
