@@ -16,10 +16,13 @@
 namespace headrace {
 namespace {
 
-// Long enough that handing it to a thread costs nothing (some 50 us of work), short enough to share a block
-// evenly.
-constexpr std::uint64_t update_grain_numel = 8 * norm_chunk_numel;
-static_assert(update_grain_numel % quantised_block_numel == 0);
+// Long enough that handing it to a thread costs nothing (some 10 us of work). Of less than that for every
+// thread, one piece each: a piece that another thread had in its cache the last time costs more than waiting.
+std::uint64_t grain_of(std::uint64_t numel, int threads) {
+  constexpr std::uint64_t least = 2 * norm_chunk_numel, most = 8 * norm_chunk_numel;
+  const std::uint64_t share = divide_up(numel, static_cast<std::uint64_t>(threads));
+  return std::clamp(round_up(share, quantised_block_numel), least, most);
+}
 
 // Where each span starts in the index space, and behind them its end.
 std::vector<std::uint64_t> starts_of(std::span<const GroupSpan> spans) {
@@ -27,6 +30,12 @@ std::vector<std::uint64_t> starts_of(std::span<const GroupSpan> spans) {
   for (std::size_t s = 0; s < spans.size(); ++s)
     starts[s + 1] = starts[s] + round_up(spans[s].span.numel, quantised_block_numel);
   return starts;
+}
+
+std::uint64_t numel_of(std::span<const GroupSpan> spans) {
+  std::uint64_t numel = 0;
+  for (const GroupSpan& span : spans) numel += span.span.numel;
+  return numel;
 }
 
 std::vector<UpdateConstants> constants_of(std::span<const OptimizerArguments> groups) {
@@ -63,22 +72,24 @@ void for_each_part(std::span<const GroupSpan> spans,
     const std::size_t s = span_at(begin);
     return node_of(state_address(part_of(spans[s].span, begin - starts[s], 0)));
   };
-  parallel_ranges(starts.back(), update_grain_numel, home, [&](std::uint64_t begin, std::uint64_t end) {
-    for (std::size_t s = span_at(begin); s < spans.size() && starts[s] < end; ++s) {
-      const auto& [span, group] = spans[s];
-      const std::uint64_t first = std::max(begin, starts[s]) - starts[s];
-      const std::uint64_t last = std::min(end - starts[s], span.numel);
-      if (first < last) body(part_of(span, first, last - first), group);
-    }
-  });
+  parallel_ranges(starts.back(), grain_of(starts.back(), cpu_threads()), home,
+                  [&](std::uint64_t begin, std::uint64_t end) {
+                    for (std::size_t s = span_at(begin); s < spans.size() && starts[s] < end; ++s) {
+                      const auto& [span, group] = spans[s];
+                      const std::uint64_t first = std::max(begin, starts[s]) - starts[s];
+                      const std::uint64_t last = std::min(end - starts[s], span.numel);
+                      if (first < last) body(part_of(span, first, last - first), group);
+                    }
+                  });
 }
 
 void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups) {
   const KernelTable& kernels = kernels_of(best_isa());
   const std::vector<UpdateConstants> constants = constants_of(groups);
   require_meaning(spans, groups);
+  const Stores stores = stores_for(numel_of(spans));
   for_each_part(spans, [&](const UpdateSpan& part, std::uint32_t group) {
-    update_piece(kernels, part, constants[group]);
+    update_piece(kernels, part, constants[group], stores);
   });
 }
 
