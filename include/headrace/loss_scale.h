@@ -8,10 +8,10 @@
 namespace headrace {
 
 struct LossScaleOptions {
-  double fixed = 0;         // 0: dynamic, by what follows
-  int initial_power = 16;   // the first scale is 2 to it
-  std::uint64_t window = 1000;  // steps without overflow between two doublings
-  int hysteresis = 2;           // overflows until the scale is halved, from each of which on
+  double fixed = 0;                     // 0: dynamic, by what follows
+  int initial_power = 16;               // the first scale is 2 to it
+  std::uint64_t window = 1000;          // steps without overflow between two doublings
+  int hysteresis = 2;                   // overflows until the scale is halved, from each of which on
   bool consecutive_hysteresis = false;  // a step without overflow gives the hysteresis back; else a doubling
   double minimum = 1;
 };

@@ -22,7 +22,7 @@ struct TrainingState {
   std::uint64_t rng_state = 0;
   std::uint64_t iteration = 0;  // steps begun, skipped ones included: drives the schedule
   LossScale loss_scale{};       // of fp16 models; others keep 1
-  std::string run{};  // which run this is, as its owner tells one from another; opaque here
+  std::string run{};            // which run this is, as its owner tells one from another; opaque here
 };
 
 // Seconds that compute, the reduction or the owner waited for each cause; bytes moved. Cumulative.

@@ -112,8 +112,9 @@ class WidenedGemm final : public Gemm {
     for (std::int64_t begin = 0; begin == 0 || begin < shape.k; begin += terms_at_a_time) {
       const std::int64_t terms = std::min(terms_at_a_time, shape.k - begin);
       const bool like_the_last = pieces_.size() > 1 && terms == terms_at_a_time;
-      pieces_.push_back(like_the_last ? pieces_.back()
-                                      : std::make_shared<NativeGemm>(widened_shape(shape, terms, begin == 0)));
+      pieces_.push_back(like_the_last
+                            ? pieces_.back()
+                            : std::make_shared<NativeGemm>(widened_shape(shape, terms, begin == 0)));
       product_scratch_ = std::max(product_scratch_, pieces_.back()->scratch_bytes());
     }
   }
@@ -148,8 +149,7 @@ class WidenedGemm final : public Gemm {
     }
     if (shape_.output == DType::f32) return;
     for (std::int64_t r = 0; r < shape_.m; ++r)
-      row_kernels(shape_.output)
-          .round(wide_c + r * shape_.n, element(c, r * shape_.c_stride), shape_.n);
+      row_kernels(shape_.output).round(wide_c + r * shape_.n, element(c, r * shape_.c_stride), shape_.n);
   }
 
  private:

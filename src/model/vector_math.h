@@ -42,8 +42,8 @@ HEADRACE_INLINE Floats load(const fp16* p) {
   const Words bits = __builtin_convertvector(*reinterpret_cast<const HalvesInMemory*>(p), Words);
   const Words sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
   const Words normal = (magnitude << 13) + (112u << 23);
-  const Words denormal = std::bit_cast<Words>(
-      __builtin_convertvector(std::bit_cast<Integers>(magnitude), Floats) * 0x1p-24f);
+  const Words denormal =
+      std::bit_cast<Words>(__builtin_convertvector(std::bit_cast<Integers>(magnitude), Floats) * 0x1p-24f);
   const Words quiet = magnitude > 0x7c00u ? Words{} + 0x00400000u : Words{};
   const Words infinite_or_nan = (magnitude << 13) | 0x7f800000u | quiet;
   const Words finite = magnitude >= 0x400u ? normal : denormal;

@@ -145,7 +145,8 @@ void Walker::walk(const Json& object, const std::string& prefix) {
 
 // Both sections may stand in one file, one of them switched off.
 void Walker::settle_dtype() {
-  const auto bf16 = std::exchange(settings_.bf16_enabled, {}), fp16 = std::exchange(settings_.fp16_enabled, {});
+  const auto bf16 = std::exchange(settings_.bf16_enabled, {}),
+             fp16 = std::exchange(settings_.fp16_enabled, {});
   if (bf16.value_or(false) && fp16.value_or(false))
     throw UsageError(fmt::format("{} and {} are both true: a model has one type. Switch one of them off.",
                                  label("bf16.enabled"), label("fp16.enabled")));

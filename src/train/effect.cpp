@@ -125,8 +125,8 @@ std::vector<std::string> hints_without_effect(const Settings& settings) {
     std::vector<std::string> names;
     for (const Condition& condition : conditions)
       if (const auto given = settings.given.find(condition.setting);
-          condition.needs == first.needs && given != settings.given.end() && is_hint(condition, given->second) &&
-          !condition.met(settings))
+          condition.needs == first.needs && given != settings.given.end() &&
+          is_hint(condition, given->second) && !condition.met(settings))
         names.push_back(given->second);
     if (!names.empty())
       groups.push_back(fmt::format("{} ({} {})", fmt::join(names, ", "), names.size() == 1 ? "needs" : "need",

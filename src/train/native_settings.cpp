@@ -8,8 +8,8 @@ const std::vector<NativeSetting>& native_settings() {
   static const std::vector<NativeSetting> all = [] {
     std::vector<NativeSetting> table;
     using namespace settings;
-    for (const auto& make : {model_group, batch_group, optimizer_group, loss_scale_group, memory_group, swap_tuning,
-                             gather_tuning, machine_tuning, run_group})
+    for (const auto& make : {model_group, batch_group, optimizer_group, loss_scale_group, memory_group,
+                             swap_tuning, gather_tuning, machine_tuning, run_group})
       for (NativeSetting& setting : make()) table.push_back(std::move(setting));
     return table;
   }();

@@ -70,19 +70,19 @@ std::string other_length(Json before, Json now) {
 std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data) {
   const OptimizerArguments& adam = options.engine.optimizer;
   Json identity{{"samples",
-               {{"--seed", options.seed},
-                {"--sequence-length", options.model_options.sequence},
-                {"data", data.fingerprint()}}},
-              {"result",
-               {{"--batch-size", options.batch.micro},
-                {"--accumulation", options.batch.accumulation},
-                {"learning rate", schedule(options.schedule)},
-                {"--clip", options.engine.clip},
-                {"--weight-decay", adam.weight_decay},
-                {"--beta1", adam.beta1},
-                {"--beta2", adam.beta2},
-                {"--epsilon", adam.epsilon},
-                {"AdamW", adam.decoupled}}}};
+                 {{"--seed", options.seed},
+                  {"--sequence-length", options.model_options.sequence},
+                  {"data", data.fingerprint()}}},
+                {"result",
+                 {{"--batch-size", options.batch.micro},
+                  {"--accumulation", options.batch.accumulation},
+                  {"learning rate", schedule(options.schedule)},
+                  {"--clip", options.engine.clip},
+                  {"--weight-decay", adam.weight_decay},
+                  {"--beta1", adam.beta1},
+                  {"--beta2", adam.beta2},
+                  {"--epsilon", adam.epsilon},
+                  {"AdamW", adam.decoupled}}}};
   if (options.engine.dtype == DType::f16)
     identity["result"]["loss scale"] = loss_scale(options.engine.loss_scale);
   return identity.dump();

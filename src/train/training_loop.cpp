@@ -137,7 +137,8 @@ constexpr std::string_view overflow_advice =
     "The weights have most likely overflowed, and resuming would not mend them: start again with a smaller "
     "--learning-rate, more --warmup-steps, or --clip.";
 constexpr std::string_view fixed_scale_advice =
-    "The fixed loss scale may be too large for fp16: start again with a smaller --loss-scale, or with 0, which "
+    "The fixed loss scale may be too large for fp16: start again with a smaller --loss-scale, or with 0, "
+    "which "
     "finds it while training.";
 
 std::string_view skipping_advice(const EngineOptions& options) {
@@ -159,14 +160,16 @@ void refuse_endless_skipping(const EngineOptions& options, const RunOutcome& out
       patience, step - patience + 1, step, step - patience, skipping_advice(options)));
 }
 
-// A run that changed nothing must not look like one that did.
+// A run that changed nothing must not look like one that did. Where the scale is searched, the last steps of
+// a run that goes on may all be skipped.
 void refuse_skipping_all(const Session& session, const RunOutcome& outcome) {
   if (outcome.steps == 0 || outcome.skipped_steps < outcome.steps || outcome.stopped) return;
   const EngineOptions& options = session.options.engine;
-  const std::string what =
-      fmt::format("every step of this run was skipped, because its gradient was not finite: no weight was "
-                  "changed in {} steps.",
-                  outcome.steps);
+  if (searches_loss_scale(options) && session.engine->steps_applied() > 0) return;
+  const std::string what = fmt::format(
+      "every step of this run was skipped, because its gradient was not finite: no weight was "
+      "changed in {} steps.",
+      outcome.steps);
   if (!searches_loss_scale(options)) throw Error(fmt::format("{} {}", what, skipping_advice(options)));
   throw Error(fmt::format(
       "{} The loss scale has come down to {:g}, and was still too large: give more --steps, or a smaller "

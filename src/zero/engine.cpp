@@ -174,11 +174,13 @@ void Engine::Impl::refuse_overflow_at_floor(const TrainingState& state) {
   for (std::size_t r = 0; r < places.size(); ++r)
     if (places[r] == first) ranks.push_back(r);
   const std::string where =
-      of_a_rank ? fmt::format("in the gradient of rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "))
-                : fmt::format("in the sum over {} rank{} and {} micro-batch{}, while the gradient of each is "
-                              "finite there",
-                              places.size(), places.size() == 1 ? "" : "s", gradients->micro_batches(),
-                              gradients->micro_batches() == 1 ? "" : "es");
+      of_a_rank
+          ? fmt::format("in the gradient of rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "))
+          : fmt::format(
+                "in the sum over {} rank{} and {} micro-batch{}, while the gradient of each is "
+                "finite there",
+                places.size(), places.size() == 1 ? "" : "s", gradients->micro_batches(),
+                gradients->micro_batches() == 1 ? "" : "es");
   throw Error(fmt::format(
       "step {}: the gradient is not finite, and the loss scale is at its minimum of {}, so no smaller one "
       "can help. The first such value is {}, {}. The weights are those of before this step. Something is "

@@ -45,8 +45,7 @@ class GradientBlocks {
   void release(std::optional<Lane> lane);
 
   // In the place of an update: what `look` says of elements within one block. Blocks.
-  std::uint64_t inspect(UnitId unit, Range part,
-                        const std::function<std::uint64_t(const std::byte*)>& look);
+  std::uint64_t inspect(UnitId unit, Range part, const std::function<std::uint64_t(const std::byte*)>& look);
 
   void abandon() noexcept;
   double waited_seconds(Lane lane) const;

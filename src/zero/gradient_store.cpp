@@ -383,9 +383,9 @@ GradientPlace GradientStore::first_of_the_sum() {
 
 std::uint64_t GradientStore::first_in_chunk(UnitId unit, Range chunk) {
   const DType dtype = context_.options.dtype;
-  if (nvme_ != nullptr) return nvme_->inspect(unit, chunk, [&](const std::byte* values) {
-      return first_non_finite(values, dtype, chunk.numel);
-    });
+  if (nvme_ != nullptr)
+    return nvme_->inspect(
+        unit, chunk, [&](const std::byte* values) { return first_non_finite(values, dtype, chunk.numel); });
   if (!on_device()) return first_non_finite(address(unit, chunk.first), dtype, chunk.numel);
   std::vector<std::byte> values(chunk.numel * context_.element_bytes());
   context_.device.copy(Lane::download, values.data(), address(unit, chunk.first), values.size());

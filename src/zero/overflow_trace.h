@@ -1,6 +1,6 @@
-// Which element of a rank's own gradient was not finite first, before it was summed with the other ranks'. Kept
-// only where the answer may be needed: while the dynamic loss scale sits at its minimum, so that the next
-// overflow ends the run. Costs one pass over each gradient then, and nothing otherwise.
+// Which element of a rank's own gradient was not finite first, before it was summed with the other ranks'.
+// Kept only where the answer may be needed: while the dynamic loss scale sits at its minimum, so that the
+// next overflow ends the run. Costs one pass over each gradient then, and nothing otherwise.
 #pragma once
 
 #include <compare>

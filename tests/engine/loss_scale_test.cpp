@@ -143,8 +143,9 @@ TEST(LossScale, at_its_minimum_an_overflow_ends_every_rank_with_the_parameter_an
     const std::vector<std::string> errors = errors_of_ranks(run);
     ASSERT_EQ(errors.size(), 3u) << describe(combination);
     for (const std::string& error : errors)
-      EXPECT_THAT(error, AllOf(HasSubstr("step 6"), HasSubstr("minimum of 1"), HasSubstr("element 5 of b0.norm"),
-                               HasSubstr("of rank 2."), HasSubstr("--dtype bf16")))
+      EXPECT_THAT(error,
+                  AllOf(HasSubstr("step 6"), HasSubstr("minimum of 1"), HasSubstr("element 5 of b0.norm"),
+                        HasSubstr("of rank 2."), HasSubstr("--dtype bf16")))
           << describe(combination);
   }
 }
@@ -166,7 +167,8 @@ TEST(LossScale, at_its_minimum_a_sum_beyond_fp16_is_told_from_a_gradient_beyond_
     const std::vector<std::string> errors = errors_of_ranks(run);
     ASSERT_EQ(errors.size(), 2u) << describe(combination);
     for (const std::string& error : errors)
-      EXPECT_THAT(error, AllOf(HasSubstr("of odd"), HasSubstr("in the sum over 2 ranks"))) << describe(combination);
+      EXPECT_THAT(error, AllOf(HasSubstr("of odd"), HasSubstr("in the sum over 2 ranks")))
+          << describe(combination);
   }
 }
 

@@ -12,11 +12,13 @@ class FiniteKernels : public GpuTest {};
 
 TEST_F(FiniteKernels, the_first_element_that_is_infinite_or_nan_is_found_and_an_earlier_one_kept) {
   const auto kernels = make_cuda_kernels(*device);
-  constexpr float infinite = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float infinite = std::numeric_limits<float>::infinity(),
+                  nan = std::numeric_limits<float>::quiet_NaN();
   for (const DType dtype : element_types)
     for (const std::uint64_t numel : {0, 1, 511, 512, 5001})
       for (const std::size_t offset : {0, 1}) {
-        const auto expect = [&](const std::vector<float>& values, std::uint64_t before, std::uint64_t expected) {
+        const auto expect = [&](const std::vector<float>& values, std::uint64_t before,
+                                std::uint64_t expected) {
           const Operand in(*device, dtype, values, offset * size_of(dtype));
           const Operand first(*device, std::vector<std::uint64_t>{before});
           kernels->first_non_finite(Lane::communicate, in.data(), dtype, numel, first.data<std::uint64_t>());

@@ -90,9 +90,7 @@ class Operand {
     if (bytes_ > 0) std::memcpy(values.data(), contents.data() + offset_, bytes_);
     return values;
   }
-  std::vector<float> values_of(DType dtype) const {
-    return widened(dtype, values<std::byte>());
-  }
+  std::vector<float> values_of(DType dtype) const { return widened(dtype, values<std::byte>()); }
 
  private:
   static constexpr std::byte before{0xa5};

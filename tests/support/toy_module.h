@@ -16,7 +16,7 @@ struct ToyModule {
   std::vector<UnitId> units;
   DType dtype = DType::bf16;
   float gradient_gain = 1.0f;  // scales every gradient: makes clipping active or not
-  float loss_scale = 1.0f;       // and so does this
+  float loss_scale = 1.0f;     // and so does this
   bool poison_unit_1 = false;  // this rank's gradient of unit 1 is infinite
   std::vector<bool> silent;    // units that give no gradient
   std::vector<bool> skipped;   // units that the forward leaves out

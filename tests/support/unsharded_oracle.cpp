@@ -126,8 +126,7 @@ OracleResult run_oracle(const EngineRun& run) {
     const double average = 1.0 / (static_cast<double>(per_step) * scale.scale);
     const double squares = sum_of_squares(units);
     const bool overflow = !std::isfinite(squares);
-    const double norm =
-        overflow ? std::numeric_limits<double>::infinity() : std::sqrt(squares) * average;
+    const double norm = overflow ? std::numeric_limits<double>::infinity() : std::sqrt(squares) * average;
     const double coefficient = run.options.clip > 0 ? run.options.clip / (norm + 1e-6) : 1.0;
     result.gradient_norms.push_back(norm);
     if (run.options.dtype == DType::f16) scale = LossScaler(run.options.loss_scale).next(scale, overflow);
@@ -141,8 +140,8 @@ OracleResult run_oracle(const EngineRun& run) {
     for (OracleUnit& unit : units) update(run, unit, arguments);
   }
   result.skipped_steps = run.steps - static_cast<int>(applied);
-  result.hash = hash(units, applied, run.options.seed, scale.scale,
-                     static_cast<std::uint64_t>(run.steps) * per_step);
+  result.hash =
+      hash(units, applied, run.options.seed, scale.scale, static_cast<std::uint64_t>(run.steps) * per_step);
   return result;
 }
 

@@ -93,11 +93,8 @@ class CudaEngine : public ::testing::Test {
 };
 
 TEST_F(CudaEngine, every_stage_and_tier_gives_the_bits_of_the_unsharded_computation) {
-  for (const auto& [dtype, accumulation] : {std::pair{DType::bf16, 1},
-                                            {DType::bf16, 3},
-                                            {DType::f32, 1},
-                                            {DType::f32, 3},
-                                            {DType::f16, 3}}) {
+  for (const auto& [dtype, accumulation] :
+       {std::pair{DType::bf16, 1}, {DType::bf16, 3}, {DType::f32, 1}, {DType::f32, 3}, {DType::f16, 3}}) {
     EngineRun base = run_of(dtype, accumulation);
     if (dtype == DType::f16) {
       base.options.loss_scale = {.initial_power = 14, .window = 1, .hysteresis = 1};

@@ -21,9 +21,7 @@ class Array {
   Array(DType dtype, const Reals& values) : Array(dtype, values.size()) {
     for (std::size_t i = 0; i < values.size(); ++i) set(i, static_cast<float>(values[i]));
   }
-  void set(std::size_t i, float value) {
-    set_element(bytes_.data(), i, dtype_, value);
-  }
+  void set(std::size_t i, float value) { set_element(bytes_.data(), i, dtype_, value); }
   double at(std::size_t i) const { return static_cast<double>(element_at(bytes_.data(), i, dtype_)); }
   std::size_t numel() const { return bytes_.size() / size_of(dtype_); }
   Reals reals() const {

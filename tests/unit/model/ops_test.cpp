@@ -71,8 +71,14 @@ TEST(Ops, converted_products_take_scratch_memory_that_does_not_grow_with_the_ter
   OpsRun run(1, false);
   const auto scratch = [&](std::int64_t terms) {
     return GemmCache(false)
-        .get({.m = 96, .n = 192, .k = terms, .a_stride = terms, .b_stride = 192, .c_stride = 192,
-              .input = DType::f16, .output = DType::f16})
+        .get({.m = 96,
+              .n = 192,
+              .k = terms,
+              .a_stride = terms,
+              .b_stride = 192,
+              .c_stride = 192,
+              .input = DType::f16,
+              .output = DType::f16})
         .scratch_bytes();
   };
   EXPECT_LT(scratch(50257), scratch(2048) + (Bytes{64} << 10));

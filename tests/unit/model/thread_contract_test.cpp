@@ -249,7 +249,8 @@ TEST(RowKernels, conversions_of_every_fp16_and_of_the_values_between_are_the_sca
     std::vector<float> widened(low.size());
     kernels.widen(low.data(), widened.data(), static_cast<std::int64_t>(low.size()));
     for (std::size_t i = 0; i < low.size(); ++i)
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(widened[i]), std::bit_cast<std::uint32_t>(to_float(low[i]))) << i;
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(widened[i]), std::bit_cast<std::uint32_t>(to_float(low[i])))
+          << i;
     std::vector<fp16> rounded(high.size());
     kernels.round(high.data(), rounded.data(), static_cast<std::int64_t>(high.size()));
     for (std::size_t i = 0; i < high.size(); ++i)

@@ -163,7 +163,8 @@ TEST(Config, a_loss_scale_without_meaning_is_refused_by_its_key) {
 }
 
 TEST(Config, a_loss_scale_of_another_type_is_an_error_as_a_flag_and_noted_in_a_section_that_is_off) {
-  EXPECT_THAT(refusal("", {{"loss_scale", "128"}}), AllOf(HasSubstr("--loss-scale"), HasSubstr("--dtype fp16")));
+  EXPECT_THAT(refusal("", {{"loss_scale", "128"}}),
+              AllOf(HasSubstr("--loss-scale"), HasSubstr("--dtype fp16")));
   EXPECT_THAT(refusal("", {{"dtype", "fp16"}, {"loss_scale", "128"}, {"loss_scale_window", "5"}}),
               AllOf(HasSubstr("--loss-scale-window"), HasSubstr("without a fixed")));
   const ResolvedOptions options =
