@@ -155,6 +155,8 @@ std::string end_report(const Session& session, const RunOutcome& outcome, const 
   if (outcome.skipped_steps > 0)
     text += fmt::format("  {:<18}{} of {}: their gradients were not finite, no weight was changed\n",
                         "skipped steps", outcome.skipped_steps, outcome.steps);
+  if (options.engine.dtype == DType::f16)
+    text += fmt::format("  {:<18}{:g} at the end\n", "loss scale", session.state.loss_scale.scale);
   text += memory_line("device memory", summary.device_peak, planned.device.total(), planned.device_limit);
   text += memory_line("host memory", summary.host_peak, planned.host.total(), planned.host_limit);
   text += fmt::format("  {:<18}{} resident at most\n", "process", format_bytes(summary.peak_rss_bytes));

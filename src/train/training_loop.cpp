@@ -160,10 +160,12 @@ void refuse_endless_skipping(const EngineOptions& options, const RunOutcome& out
       patience, step - patience + 1, step, step - patience, skipping_advice(options)));
 }
 
-// A run that changed nothing must not look like one that did.
+// A run that changed nothing must not look like one that did. Where the scale is searched, the last steps of
+// a run that goes on may all be skipped.
 void refuse_skipping_all(const Session& session, const RunOutcome& outcome) {
   if (outcome.steps == 0 || outcome.skipped_steps < outcome.steps || outcome.stopped) return;
   const EngineOptions& options = session.options.engine;
+  if (searches_loss_scale(options) && session.engine->steps_applied() > 0) return;
   const std::string what = fmt::format(
       "every step of this run was skipped, because its gradient was not finite: no weight was "
       "changed in {} steps.",

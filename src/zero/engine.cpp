@@ -12,6 +12,7 @@
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
 #include "src/zero/initial_states.h"
+#include "src/zero/overflow_place.h"
 #include "src/zero/update_override.h"
 #include "src/zero/updater.h"
 
@@ -139,42 +140,14 @@ void Engine::Impl::split_stalls() {
                          lane_waits_for_nvme(Lane::download));
 }
 
-// "element 5 of h.0.ln_1.weight"
-static std::string describe(const UnitLayout& layout, std::uint64_t element) {
-  std::string text;
-  for_each_parameter(layout, {element, 1}, [&](std::size_t p, std::uint64_t first, Range) {
-    text = fmt::format("element {} of {}", first, layout.spec.parameters[p].name);
-  });
-  return text;
-}
-
 // A collective. Every rank throws the same.
 void Engine::Impl::refuse_overflow_at_floor(const TrainingState& state) {
-  const auto gather = [&](const GradientPlace& own) {
-    return gather_from_ranks(own, context.communicator, context.device, "overflow");
-  };
-  std::vector<GradientPlace> places = gather(gradients->first_before_the_sum());
-  const bool of_a_rank = std::ranges::any_of(places, &GradientPlace::found);
-  if (!of_a_rank) places = gather(gradients->first_of_the_sum());
-  const GradientPlace first = *std::ranges::min_element(places);
-  std::vector<std::size_t> ranks;
-  for (std::size_t r = 0; r < places.size(); ++r)
-    if (places[r] == first) ranks.push_back(r);
-  const std::string where =
-      of_a_rank
-          ? fmt::format("in the gradient of rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "))
-          : fmt::format(
-                "in the sum over {} rank{} and {} micro-batch{}, while the gradient of each is "
-                "finite there",
-                places.size(), places.size() == 1 ? "" : "s", gradients->micro_batches(),
-                gradients->micro_batches() == 1 ? "" : "es");
   throw Error(fmt::format(
       "step {}: the gradient is not finite, and the loss scale is at its minimum of {}, so no smaller one "
-      "can help. The first such value is {}, {}. The weights are those of before this step. Something is "
+      "can help. The first such value is {}. The weights are those of before this step. Something is "
       "beyond fp16's largest number, 65504: go on with a smaller --learning-rate or --clip, or train with "
       "--dtype bf16, which has the range of fp32 and needs no loss scale.",
-      state.iteration, context.options.loss_scale.minimum,
-      describe(context.units[first.unit].layout, first.element), where));
+      state.iteration, state.loss_scale.scale, overflow_place(context, *gradients)));
 }
 
 // Averages over ranks and micro-batches, unscales and clips, all in one factor. Clipping as torch does it.

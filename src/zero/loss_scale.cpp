@@ -11,10 +11,12 @@ namespace {
 constexpr double factor = 2.0;
 const double largest_scale = std::ldexp(1.0, LossScaler::largest_power);
 
-void check_scale(double scale, const char* what) {
-  if (!(scale > 0) || scale > largest_scale)
-    throw UsageError(fmt::format("{} of {} is not allowed: it must be a number above 0, at most 2^{}.", what,
-                                 scale, LossScaler::largest_power));
+// As fp32 holds it: the loss is multiplied in fp32, so the gradient must be divided by that.
+double checked_scale(double scale, const char* what) {
+  const double held = std::abs(scale) <= largest_scale ? static_cast<float>(scale) : scale;
+  if (held > 0 && held <= largest_scale) return held;
+  throw UsageError(fmt::format("{} of {} is not allowed: it must be a number above 0, at most 2^{}.", what,
+                               scale, LossScaler::largest_power));
 }
 
 double first_scale(const LossScaleOptions& options) {
@@ -25,11 +27,11 @@ double first_scale(const LossScaleOptions& options) {
 
 LossScaler::LossScaler(const LossScaleOptions& options) : options_(options) {
   if (options.fixed != 0) {
-    check_scale(options.fixed, "a loss scale");
+    options_.fixed = checked_scale(options.fixed, "a loss scale");
     return;
   }
-  check_scale(first_scale(options), "a first loss scale");
-  check_scale(options.minimum, "a smallest loss scale");
+  (void)checked_scale(first_scale(options), "a first loss scale");
+  options_.minimum = checked_scale(options.minimum, "a smallest loss scale");
   if (options.minimum > first_scale(options))
     throw UsageError(fmt::format("the smallest loss scale, {}, is above the first, 2^{} = {}.",
                                  options.minimum, options.initial_power, first_scale(options)));

@@ -21,6 +21,7 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
       run.world_size = GetParam();
       run.steps = 2;
       run.options.accumulation = accumulation;
+      run.options.dtype = accumulation == 3 ? DType::f16 : DType::bf16;
       run.options.swap_block_bytes = 12 * 8192;
       run.options.swap_cache_bytes = accumulation == 3 ? 200'000 : 0;
       if (combination.uses_nvme()) run.options.swap_directories = {folder.path()};

@@ -12,17 +12,18 @@ class Kill(job_test.JobTest):
     steps = {1: 16, 3: 7}  # of the run that nobody kills, by its ranks
     references = {}
 
-    def expected(self, ranks):
-        if ranks not in self.references:
-            self.references[ranks] = kill_resume.reference(self.program, self.corpus, self.folder / "reference", ranks,
-                                                           self.steps[ranks])
-        return self.references[ranks]
+    def expected(self, ranks, more=None):
+        key = (ranks, more is not None)
+        if key not in self.references:
+            self.references[key] = kill_resume.reference(self.program, self.corpus, self.folder / "reference", ranks,
+                                                         self.steps[ranks], more)
+        return self.references[key]
 
     def kills_leave_the_last_commit(self, ranks, moments, **store):
         seed = time.time_ns() % 2**32
         print(f"seed {seed}")
         trials = kill_resume.KillResume(self.program, self.corpus, self.folder / "killed", ranks, seed,
-                                        self.expected(ranks), **store)
+                                        self.expected(ranks, store.get("more")), **store)
         for number in range(moments):
             text, good = trials.trial(number)
             print(text)
@@ -32,6 +33,10 @@ class Kill(job_test.JobTest):
 
     def test_of_one_rank_leaves_the_last_commit(self):
         self.kills_leave_the_last_commit(ranks=1, moments=8)
+
+    # FIELD-CASES N5, N9: the loss scale grows and falls within the run, and its steps are part of what is committed.
+    def test_in_fp16_leaves_the_last_commit_and_the_search_for_a_loss_scale_goes_on(self):
+        self.kills_leave_the_last_commit(ranks=1, moments=3, more={"dtype": "fp16", "loss_scale_window": 1})
 
     def test_with_parity_over_three_paths_leaves_the_last_commit(self):
         self.kills_leave_the_last_commit(ranks=1, moments=4, paths=3, parity=1)

@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 
-STEPS = 300
+STEPS = 120
 # first power, window, hysteresis, consecutive hysteresis, minimum, an overflow in one of so many steps (1: in each)
 CASES = [
     (16, 1000, 2, False, 1.0, 1),

@@ -28,12 +28,13 @@ def inspect(program, paths, expected_status=0):
     return step, report.get("state_hash") if status == expected_status else f"status {status}, {report['problems']}"
 
 
-def reference(program, corpus, folder, ranks, steps):
-    """The state hash after each step of a run that nobody kills, made by runs of one step each. It is the same over any paths."""
+def reference(program, corpus, folder, ranks, steps, more=None):
+    """The state hash after each step of a run that nobody kills, made by runs of one step each. It is the same over any paths. `more`: options beside OPTIONS."""
     swap, hashes = folder / "swap", {}
     swap.mkdir(parents=True)
     for last in range(1, steps + 1):
-        options = {**OPTIONS, "data": corpus, "swap_path": swap, "steps": last, "resume": "swap" if last > 1 else None}
+        options = {**OPTIONS, **(more or {}), "data": corpus, "swap_path": swap, "steps": last,
+                   "resume": "swap" if last > 1 else None}
         outcome = headrace_job.train(program, options, folder, ranks)
         if outcome.status != 0:
             raise AssertionError(f"the uninterrupted run failed: {outcome}")
@@ -47,12 +48,12 @@ def reference(program, corpus, folder, ranks, steps):
 class KillResume:
     """Kills one run after the other over the same paths. `expected` is what reference() returns for as many ranks."""
 
-    def __init__(self, program, corpus, folder, ranks, seed, expected, paths=1, parity=0):
+    def __init__(self, program, corpus, folder, ranks, seed, expected, paths=1, parity=0, more=None):
         self.program, self.folder, self.ranks = program, folder, ranks
         self.draw = random.Random(seed)
         self.expected, self.steps, self.parity = expected, max(expected), parity
         self.paths = [folder / f"swap-{number}" for number in range(paths)]
-        self.options = {**OPTIONS, "data": corpus, "swap_path": self.paths, "steps": self.steps}
+        self.options = {**OPTIONS, **(more or {}), "data": corpus, "swap_path": self.paths, "steps": self.steps}
         if parity > 0:
             self.options["swap_parity"] = parity
         self.reached = None  # the step that is on disk now; None: no store

@@ -6,10 +6,12 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "headrace/cpu_pool.h"
+#include "headrace/finite.h"
 #include "headrace/kernels.h"
 #include "tests/support/adam_arrays.h"
 
@@ -51,6 +53,28 @@ class CpuKernelsTest : public testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Threads, CpuKernelsTest, testing::Values(1, 2, 3),
                          testing::PrintToStringParamName());
+
+TEST_P(CpuKernelsTest, the_first_element_that_is_not_finite_is_found_and_an_earlier_one_kept) {
+  constexpr float infinite = std::numeric_limits<float>::infinity(),
+                  nan = std::numeric_limits<float>::quiet_NaN();
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const std::uint64_t numel : tested_numels) {
+      std::vector<std::byte> array(numel * size_of(dtype));
+      const auto found = [&](std::uint64_t before) {
+        kernels->first_non_finite(Lane::compute, array.data(), dtype, numel, &before);
+        device->synchronize();
+        return before;
+      };
+      for (std::uint64_t i = 0; i < numel; ++i) set_element(array.data(), i, dtype, -60000.0f);
+      EXPECT_EQ(found(all_finite), all_finite);
+      if (numel == 0) continue;
+      set_element(array.data(), numel - 1, dtype, nan);
+      EXPECT_EQ(found(all_finite), numel - 1) << name_of(dtype);
+      set_element(array.data(), numel / 2, dtype, -infinite);
+      EXPECT_EQ(found(all_finite), numel / 2) << name_of(dtype);
+      EXPECT_EQ(found(0), 0u);
+    }
+}
 
 TEST_P(CpuKernelsTest, sums_have_the_bits_of_the_serial_kernel) {
   for (const std::uint64_t numel : tested_numels) {

@@ -47,6 +47,14 @@ TEST(LossScaler, that_is_fixed_never_changes_and_has_no_floor) {
   EXPECT_EQ(scaler.resumed({.scale = 65536, .good_steps = 7, .hysteresis_left = 2}), start);
 }
 
+TEST(LossScaler, gives_scales_that_fp32_holds) {
+  EXPECT_EQ(LossScaler({.fixed = 0.1}).start().scale, static_cast<double>(0.1f));
+  const LossScaler scaler({.initial_power = 0, .hysteresis = 1, .minimum = 0.7});
+  EXPECT_EQ(scaler.next(scaler.start(), true).scale, static_cast<double>(0.7f));
+  EXPECT_TRUE(scaler.at_floor(scaler.next(scaler.start(), true)));
+  EXPECT_THROW(LossScaler({.minimum = 1e-60}), UsageError);
+}
+
 TEST(LossScaler, stops_growing_where_its_inverse_would_leave_fp32) {
   const LossScaler scaler({.initial_power = LossScaler::largest_power, .window = 1});
   LossScale now = scaler.start();
