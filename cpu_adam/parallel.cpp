@@ -16,10 +16,13 @@
 namespace headrace {
 namespace {
 
-// Long enough that handing it to a thread costs nothing (some 50 us of work), short enough to share a block
-// evenly.
-constexpr std::uint64_t update_grain_numel = 8 * norm_chunk_numel;
-static_assert(update_grain_numel % quantised_block_numel == 0);
+// Long enough that handing it to a thread costs nothing (some 10 us of work), of a little work less: threads
+// then wait for each other longer than it takes to share it evenly.
+constexpr std::uint64_t grain_of(std::uint64_t numel) {
+  constexpr std::uint64_t least = 2 * norm_chunk_numel, most = 8 * norm_chunk_numel, pieces = 8;
+  static_assert(least % quantised_block_numel == 0);
+  return std::clamp(numel / pieces / least * least, least, most);
+}
 
 // Where each span starts in the index space, and behind them its end.
 std::vector<std::uint64_t> starts_of(std::span<const GroupSpan> spans) {
@@ -63,7 +66,7 @@ void for_each_part(std::span<const GroupSpan> spans,
     const std::size_t s = span_at(begin);
     return node_of(state_address(part_of(spans[s].span, begin - starts[s], 0)));
   };
-  parallel_ranges(starts.back(), update_grain_numel, home, [&](std::uint64_t begin, std::uint64_t end) {
+  parallel_ranges(starts.back(), grain_of(starts.back()), home, [&](std::uint64_t begin, std::uint64_t end) {
     for (std::size_t s = span_at(begin); s < spans.size() && starts[s] < end; ++s) {
       const auto& [span, group] = spans[s];
       const std::uint64_t first = std::max(begin, starts[s]) - starts[s];
