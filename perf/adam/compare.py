@@ -7,11 +7,12 @@ before fall asleep. A sample is the mean of as many calls as take a tenth of a s
 rounds; "x" is the median of the rounds' ratios, above 1 where Headrace is faster.
 
 mixed     bf16 gradient in, bf16 parameters out, fp32 master and moments: one call here; upcast, update and downcast there.
-list      10,000 fp32 tensors of 4096 elements, in one call where there is one: deepspeed's step() goes through its list in Python.
+list      10,000 fp32 tensors of 4096 elements: one call here, `step()` of the optimizers there, as a training loop calls them.
 large     one fp32 tensor.
 cached    one fp32 tensor that fits in the caches.
 
-deepspeed and torch are called as directly as can be: `adam_update` of the compiled op (but for the list), `torch._fused_adamw_`.
+But for the list, deepspeed and torch are called as directly as can be: `adam_update` of the compiled op, `torch._fused_adamw_`. The
+latter takes lists too: "torch direct".
 How near all this is to what memory allows, `headrace bench adam` says.
 
     VENV/bin/python perf/adam/compare.py --library build/release/perf/adam/libperf_adam.so
@@ -130,8 +131,26 @@ class Deepspeed:
             b.parameters[0].copy_(b.master[0])
 
 
-class TorchFused:
-    name = "torch fused"
+class TorchStep:
+    name = "torch step()"
+
+    def __init__(self, buffers):
+        parameters = [torch.nn.Parameter(tensor) for tensor in buffers.master]
+        self.optimizer = torch.optim.AdamW(
+            parameters, lr=LEARNING_RATE, betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, fused=True
+        )
+        self.steps = torch.full((buffers.count,), 9.0)
+        for k, parameter in enumerate(parameters):
+            parameter.grad = buffers.gradient[k]
+            self.optimizer.state[parameter] = {"step": self.steps[k], "exp_avg": buffers.exp_avg[k], "exp_avg_sq": buffers.exp_avg_sq[k]}
+
+    def update(self):
+        self.steps.fill_(9.0)
+        self.optimizer.step()
+
+
+class TorchDirect:
+    name = "torch direct"
 
     def __init__(self, buffers):
         self.buffers = buffers
@@ -183,7 +202,9 @@ def measure(case, options, library):
     count, numel = {"mixed": (1, 1 << options.log2_large), "large": (1, 1 << options.log2_large),
                     "cached": (1, 1 << options.log2_cached), "list": (options.tensors, options.tensor_elements)}[case]
     buffers = Buffers(count, numel, mixed=case == "mixed")
-    contenders = [Headrace(library, buffers), TorchFused(buffers)]
+    contenders = [Headrace(library, buffers), TorchDirect(buffers)]
+    if count > 1:
+        contenders.append(TorchStep(buffers))
     try:
         contenders.insert(1, Deepspeed(buffers))
     except ImportError as error:
@@ -224,8 +245,9 @@ def main():
     print(f"{options.threads} threads, torch {torch.__version__}, {options.rounds} rounds")
     rows = []
     for case in options.cases.split(","):
-        rows += measure(case, options, library)
-        show(rows[-3:] if rows[-3]["contender"] == "headrace" else rows[-2:])
+        measured = measure(case, options, library)
+        show(measured)
+        rows += measured
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2))
 
