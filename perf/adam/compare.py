@@ -11,8 +11,8 @@ list      10,000 fp32 tensors of 4096 elements: one call here, `step()` of the o
 large     one fp32 tensor.
 cached    one fp32 tensor that fits in the caches.
 
-But for the list, deepspeed and torch are called as directly as can be: `adam_update` of the compiled op, `torch._fused_adamw_`. The
-latter takes lists too: "torch direct".
+But for the list, deepspeed and torch are called as directly as can be: `adam_update` of the compiled op, `torch._fused_adamw_`.
+The latter takes lists too: "torch direct".
 How near all this is to what memory allows, `headrace bench adam` says.
 
     VENV/bin/python perf/adam/compare.py --library build/release/perf/adam/libperf_adam.so
@@ -96,8 +96,8 @@ class Headrace:
             library.adam_add(self.handle, ctypes.c_uint64(buffers.numel), *pointers, low)
 
     def update(self):
-        step = self.library.adam_step(self.handle, ctypes.c_uint64(10), ctypes.c_double(LEARNING_RATE), ctypes.c_double(WEIGHT_DECAY))
-        if step != 0:
+        rates = ctypes.c_double(LEARNING_RATE), ctypes.c_double(WEIGHT_DECAY)
+        if self.library.adam_step(self.handle, ctypes.c_uint64(10), *rates) != 0:
             sys.exit("headrace failed")
 
 
@@ -114,7 +114,8 @@ class Deepspeed:
         )
         for k, parameter in enumerate(parameters):
             parameter.grad = buffers.gradient[k]
-            self.optimizer.state[parameter] = {"step": 9, "exp_avg": buffers.exp_avg[k], "exp_avg_sq": buffers.exp_avg_sq[k]}
+            moments = {"exp_avg": buffers.exp_avg[k], "exp_avg_sq": buffers.exp_avg_sq[k]}
+            self.optimizer.state[parameter] = {"step": 9, **moments}
         self.op, self.id = self.optimizer.ds_opt_adam, self.optimizer.opt_id
 
     def update(self):
@@ -142,7 +143,8 @@ class TorchStep:
         self.steps = torch.full((buffers.count,), 9.0)
         for k, parameter in enumerate(parameters):
             parameter.grad = buffers.gradient[k]
-            self.optimizer.state[parameter] = {"step": self.steps[k], "exp_avg": buffers.exp_avg[k], "exp_avg_sq": buffers.exp_avg_sq[k]}
+            moments = {"exp_avg": buffers.exp_avg[k], "exp_avg_sq": buffers.exp_avg_sq[k]}
+            self.optimizer.state[parameter] = {"step": self.steps[k], **moments}
 
     def update(self):
         self.steps.fill_(9.0)
@@ -222,8 +224,9 @@ def measure(case, options, library):
 def row(case, name, seconds, numel):
     median = statistics.median(seconds[name])
     ratios = [theirs / ours for theirs, ours in zip(seconds[name], seconds["headrace"])]
-    return {"case": case, "contender": name, "ns_per_parameter": median / numel * 1e9, "gb_per_second": IDEAL_BYTES * numel / median * 1e-9,
-            "headrace_is_faster_by": statistics.median(ratios), "seconds": seconds[name]}
+    return {"case": case, "contender": name, "ns_per_parameter": median / numel * 1e9,
+            "gb_per_second": IDEAL_BYTES * numel / median * 1e-9, "headrace_is_faster_by": statistics.median(ratios),
+            "seconds": seconds[name]}
 
 
 def show(rows):
@@ -233,7 +236,8 @@ def show(rows):
             print(f"{one['case']:8} {one['contender']:12} {speed}")
             continue
         factor, target = one["headrace_is_faster_by"], TARGETS[one["case"]]
-        print(f"{one['case']:8} {one['contender']:12} {speed}   x {factor:5.2f} (target {target}{'' if factor >= target else ', missed'})")
+        verdict = f"target {target}" + ("" if factor >= target else ", missed")
+        print(f"{one['case']:8} {one['contender']:12} {speed}   x {factor:5.2f} ({verdict})")
 
 
 def main():

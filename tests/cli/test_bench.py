@@ -222,8 +222,8 @@ class Adam(BenchTest):
     def test_wrong_values_name_the_flag_and_what_is_allowed(self):
         for flag, value, allowed in (("--elements", "65", "64 divides"), ("--elements", "64,", "like 64Ki"),
                                      ("--format", "bf61", "Did you mean bf16?"), ("--optimizer", "adan", "Did you mean adam"),
-                                     ("--threads", "0", "from 1"), ("--threads", "1.5", "whole"), ("--seconds", "0", "from 0.001"),
-                                     ("--host-memory", "0", "no limit")):
+                                     ("--threads", "0", "from 1"), ("--threads", "1.5", "whole"),
+                                     ("--seconds", "0", "from 0.001"), ("--host-memory", "0", "no limit")):
             with self.subTest(flag=flag, value=value):
                 self.refused("bench", "adam", flag, value, says=[allowed])
 
