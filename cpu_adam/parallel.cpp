@@ -16,12 +16,21 @@
 namespace headrace {
 namespace {
 
-// Long enough that handing it to a thread costs nothing (some 10 us of work), of a little work less: threads
-// then wait for each other longer than it takes to share it evenly.
-constexpr std::uint64_t grain_of(std::uint64_t numel) {
-  constexpr std::uint64_t least = 2 * norm_chunk_numel, most = 8 * norm_chunk_numel, pieces = 8;
-  static_assert(least % quantised_block_numel == 0);
-  return std::clamp(numel / pieces / least * least, least, most);
+// Long enough that handing it to a thread costs nothing (some 10 us of work). Of less than that for every
+// thread, one piece each: a piece that another thread had in its cache the last time costs more than waiting.
+std::uint64_t grain_of(std::uint64_t numel, int threads) {
+  constexpr std::uint64_t least = 2 * norm_chunk_numel, most = 8 * norm_chunk_numel;
+  const std::uint64_t share = divide_up(numel, static_cast<std::uint64_t>(threads));
+  return std::clamp(round_up(share, quantised_block_numel), least, most);
+}
+
+// Past the caches where the 16-bit parameters of a call are more than a core keeps; those of fewer are read
+// from there by whoever sends them to the device.
+Stores stores_for(std::span<const GroupSpan> spans) {
+  constexpr std::uint64_t streamed_from_numel = std::uint64_t{1} << 20;
+  std::uint64_t numel = 0;
+  for (const GroupSpan& span : spans) numel += span.span.numel;
+  return numel >= streamed_from_numel ? Stores::streaming : Stores::cached;
 }
 
 // Where each span starts in the index space, and behind them its end.
@@ -66,22 +75,24 @@ void for_each_part(std::span<const GroupSpan> spans,
     const std::size_t s = span_at(begin);
     return node_of(state_address(part_of(spans[s].span, begin - starts[s], 0)));
   };
-  parallel_ranges(starts.back(), grain_of(starts.back()), home, [&](std::uint64_t begin, std::uint64_t end) {
-    for (std::size_t s = span_at(begin); s < spans.size() && starts[s] < end; ++s) {
-      const auto& [span, group] = spans[s];
-      const std::uint64_t first = std::max(begin, starts[s]) - starts[s];
-      const std::uint64_t last = std::min(end - starts[s], span.numel);
-      if (first < last) body(part_of(span, first, last - first), group);
-    }
-  });
+  parallel_ranges(starts.back(), grain_of(starts.back(), cpu_threads()), home,
+                  [&](std::uint64_t begin, std::uint64_t end) {
+                    for (std::size_t s = span_at(begin); s < spans.size() && starts[s] < end; ++s) {
+                      const auto& [span, group] = spans[s];
+                      const std::uint64_t first = std::max(begin, starts[s]) - starts[s];
+                      const std::uint64_t last = std::min(end - starts[s], span.numel);
+                      if (first < last) body(part_of(span, first, last - first), group);
+                    }
+                  });
 }
 
 void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups) {
   const KernelTable& kernels = kernels_of(best_isa());
   const std::vector<UpdateConstants> constants = constants_of(groups);
   require_meaning(spans, groups);
+  const Stores stores = stores_for(spans);
   for_each_part(spans, [&](const UpdateSpan& part, std::uint32_t group) {
-    update_piece(kernels, part, constants[group]);
+    update_piece(kernels, part, constants[group], stores);
   });
 }
 

@@ -10,7 +10,8 @@
 namespace headrace {
 
 // Calls body with parts that together are the spans, each once, on the threads of the CPU pool, and waits.
-// Parts start on multiples of quantised_block_numel of their span.
+// Parts start on multiples of quantised_block_numel of their span; how long they are may depend on the number of
+// threads.
 void for_each_part(std::span<const GroupSpan> spans,
                    const std::function<void(const UpdateSpan& part, std::uint32_t group)>& body);
 
