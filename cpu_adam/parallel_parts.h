@@ -1,5 +1,4 @@
-// The pieces in which the pool updates spans, however many and small or few and large they are; the same for
-// any number of threads.
+// The pieces in which the pool updates spans, however many and small or few and large they are.
 #pragma once
 
 #include <functional>
@@ -10,7 +9,8 @@
 namespace headrace {
 
 // Calls body with parts that together are the spans, each once, on the threads of the CPU pool, and waits.
-// Parts start on multiples of quantised_block_numel of their span.
+// Parts start on multiples of quantised_block_numel of their span; how long they are may depend on the number
+// of threads.
 void for_each_part(std::span<const GroupSpan> spans,
                    const std::function<void(const UpdateSpan& part, std::uint32_t group)>& body);
 

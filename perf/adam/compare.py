@@ -7,11 +7,12 @@ before fall asleep. A sample is the mean of as many calls as take a tenth of a s
 rounds; "x" is the median of the rounds' ratios, above 1 where Headrace is faster.
 
 mixed     bf16 gradient in, bf16 parameters out, fp32 master and moments: one call here; upcast, update and downcast there.
-list      10,000 fp32 tensors of 4096 elements, in one call where there is one: deepspeed's step() goes through its list in Python.
+list      10,000 fp32 tensors of 4096 elements: one call here, `step()` of the optimizers there, as a training loop calls them.
 large     one fp32 tensor.
 cached    one fp32 tensor that fits in the caches.
 
-deepspeed and torch are called as directly as can be: `adam_update` of the compiled op (but for the list), `torch._fused_adamw_`.
+But for the list, deepspeed and torch are called as directly as can be: `adam_update` of the compiled op, `torch._fused_adamw_`.
+The latter takes lists too: "torch direct".
 How near all this is to what memory allows, `headrace bench adam` says.
 
     VENV/bin/python perf/adam/compare.py --library build/release/perf/adam/libperf_adam.so
@@ -95,8 +96,8 @@ class Headrace:
             library.adam_add(self.handle, ctypes.c_uint64(buffers.numel), *pointers, low)
 
     def update(self):
-        step = self.library.adam_step(self.handle, ctypes.c_uint64(10), ctypes.c_double(LEARNING_RATE), ctypes.c_double(WEIGHT_DECAY))
-        if step != 0:
+        rates = ctypes.c_double(LEARNING_RATE), ctypes.c_double(WEIGHT_DECAY)
+        if self.library.adam_step(self.handle, ctypes.c_uint64(10), *rates) != 0:
             sys.exit("headrace failed")
 
 
@@ -113,7 +114,8 @@ class Deepspeed:
         )
         for k, parameter in enumerate(parameters):
             parameter.grad = buffers.gradient[k]
-            self.optimizer.state[parameter] = {"step": 9, "exp_avg": buffers.exp_avg[k], "exp_avg_sq": buffers.exp_avg_sq[k]}
+            moments = {"exp_avg": buffers.exp_avg[k], "exp_avg_sq": buffers.exp_avg_sq[k]}
+            self.optimizer.state[parameter] = {"step": 9, **moments}
         self.op, self.id = self.optimizer.ds_opt_adam, self.optimizer.opt_id
 
     def update(self):
@@ -130,8 +132,27 @@ class Deepspeed:
             b.parameters[0].copy_(b.master[0])
 
 
-class TorchFused:
-    name = "torch fused"
+class TorchStep:
+    name = "torch step()"
+
+    def __init__(self, buffers):
+        parameters = [torch.nn.Parameter(tensor) for tensor in buffers.master]
+        self.optimizer = torch.optim.AdamW(
+            parameters, lr=LEARNING_RATE, betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, fused=True
+        )
+        self.steps = torch.full((buffers.count,), 9.0)
+        for k, parameter in enumerate(parameters):
+            parameter.grad = buffers.gradient[k]
+            moments = {"exp_avg": buffers.exp_avg[k], "exp_avg_sq": buffers.exp_avg_sq[k]}
+            self.optimizer.state[parameter] = {"step": self.steps[k], **moments}
+
+    def update(self):
+        self.steps.fill_(9.0)
+        self.optimizer.step()
+
+
+class TorchDirect:
+    name = "torch direct"
 
     def __init__(self, buffers):
         self.buffers = buffers
@@ -183,7 +204,9 @@ def measure(case, options, library):
     count, numel = {"mixed": (1, 1 << options.log2_large), "large": (1, 1 << options.log2_large),
                     "cached": (1, 1 << options.log2_cached), "list": (options.tensors, options.tensor_elements)}[case]
     buffers = Buffers(count, numel, mixed=case == "mixed")
-    contenders = [Headrace(library, buffers), TorchFused(buffers)]
+    contenders = [Headrace(library, buffers), TorchDirect(buffers)]
+    if count > 1:
+        contenders.append(TorchStep(buffers))
     try:
         contenders.insert(1, Deepspeed(buffers))
     except ImportError as error:
@@ -201,8 +224,9 @@ def measure(case, options, library):
 def row(case, name, seconds, numel):
     median = statistics.median(seconds[name])
     ratios = [theirs / ours for theirs, ours in zip(seconds[name], seconds["headrace"])]
-    return {"case": case, "contender": name, "ns_per_parameter": median / numel * 1e9, "gb_per_second": IDEAL_BYTES * numel / median * 1e-9,
-            "headrace_is_faster_by": statistics.median(ratios), "seconds": seconds[name]}
+    return {"case": case, "contender": name, "ns_per_parameter": median / numel * 1e9,
+            "gb_per_second": IDEAL_BYTES * numel / median * 1e-9, "headrace_is_faster_by": statistics.median(ratios),
+            "seconds": seconds[name]}
 
 
 def show(rows):
@@ -212,7 +236,8 @@ def show(rows):
             print(f"{one['case']:8} {one['contender']:12} {speed}")
             continue
         factor, target = one["headrace_is_faster_by"], TARGETS[one["case"]]
-        print(f"{one['case']:8} {one['contender']:12} {speed}   x {factor:5.2f} (target {target}{'' if factor >= target else ', missed'})")
+        verdict = f"target {target}" + ("" if factor >= target else ", missed")
+        print(f"{one['case']:8} {one['contender']:12} {speed}   x {factor:5.2f} ({verdict})")
 
 
 def main():
@@ -224,8 +249,9 @@ def main():
     print(f"{options.threads} threads, torch {torch.__version__}, {options.rounds} rounds")
     rows = []
     for case in options.cases.split(","):
-        rows += measure(case, options, library)
-        show(rows[-3:] if rows[-3]["contender"] == "headrace" else rows[-2:])
+        measured = measure(case, options, library)
+        show(measured)
+        rows += measured
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2))
 

@@ -117,21 +117,25 @@ void NodePool::run_unbound(const PieceWork& work) {
     for (std::uint64_t piece = 0; piece < work.count; ++piece) work.body(piece);
     return;
   }
-  PieceQueues queues(work.count, work.body);
-  const int runners =
-      static_cast<int>(std::min<std::uint64_t>(work.count, static_cast<std::uint64_t>(threads_)));
+  const auto runners = std::min(work.count, static_cast<std::uint64_t>(threads_));
+  PieceQueues queues(work.count, work.body, runners);
   if constexpr (plain_threads) {
     // The system's oneTBB is not instrumented: the thread sanitizer cannot see what its scheduler orders.
     // Plain threads it can.
     std::vector<std::jthread> others;
-    for (int k = 1; k < runners; ++k) others.emplace_back([&] { queues.take_until_none(0); });
+    for (std::uint64_t k = 1; k < runners; ++k)
+      others.emplace_back([&queues, k] { queues.take_until_none(k); });
     queues.take_until_none(0);
     others.clear();
   } else {
     // Isolated: a caller that waits for its last piece must not start on another caller's.
+    const auto take = [&](std::uint64_t) {
+      const auto place = static_cast<std::size_t>(oneapi::tbb::this_task_arena::current_thread_index());
+      queues.take_until_none(place % runners);
+    };
     arenas_->arenas.front().execute([&] {
       oneapi::tbb::this_task_arena::isolate(
-          [&] { oneapi::tbb::parallel_for(0, runners, [&](int) { queues.take_until_none(0); }); });
+          [&] { oneapi::tbb::parallel_for(std::uint64_t{0}, runners, take); });
     });
   }
   queues.wait();
@@ -146,7 +150,7 @@ void NodePool::run_bound(const PieceWork& work) {
     return static_cast<std::size_t>(found - placement_.begin());
   };
   const auto queues = work.node_of == nullptr
-                          ? std::make_shared<PieceQueues>(work.count, work.body)
+                          ? std::make_shared<PieceQueues>(work.count, work.body, placement_.size())
                           : std::make_shared<PieceQueues>(work.count, work.body, placement_.size(), home_of);
   // A thread of this pool that calls goes on where it is.
   const bool inside = !here.empty() && here.back().pool == this;

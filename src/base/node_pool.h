@@ -18,7 +18,7 @@ namespace headrace {
 struct PieceWork {
   std::uint64_t count = 0;
   const std::function<void(std::uint64_t piece)>& body;
-  const std::function<int(std::uint64_t piece)>* node_of = nullptr;  // -1: at home nowhere; null: all of them
+  const std::function<int(std::uint64_t piece)>* node_of = nullptr;  // -1: at home nowhere
 };
 
 class NodePool {
@@ -34,8 +34,9 @@ class NodePool {
   const std::vector<NodeThreads>& placement() const { return placement_; }
 
   // Every piece once, on the calling thread and the pool's, and waits. A thread takes pieces of its node,
-  // then those without a home, then those of nodes that have not come to them. Rethrows the first error,
-  // after which pieces may be left out.
+  // then those without a home, then those of nodes that have not come to them. Where nothing is said of
+  // nodes, each thread (of a placement: each node) begins with its own part of them, the same in each call.
+  // Rethrows the first error, after which pieces may be left out.
   void run(const PieceWork& work);
 
  private:

@@ -1,9 +1,16 @@
 #include "src/base/piece_queues.h"
 
+#include <algorithm>
+
 namespace headrace {
 
-PieceQueues::PieceQueues(std::uint64_t count, const Body& body) : body_(body), queues_(1), left_(count) {
-  queues_[0].count = count;
+PieceQueues::PieceQueues(std::uint64_t count, const Body& body, std::size_t homes)
+    : body_(body), queues_(homes + 1), left_(count) {
+  const std::uint64_t each = count / homes, more = count % homes;  // the first `more` have one more
+  for (std::size_t h = 0; h < homes; ++h) {
+    queues_[h].begin = h * each + std::min<std::uint64_t>(h, more);
+    queues_[h].count = each + (h < more ? 1 : 0);
+  }
 }
 
 PieceQueues::PieceQueues(std::uint64_t count, const Body& body, std::size_t homes,

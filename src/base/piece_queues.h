@@ -1,5 +1,6 @@
-// The pieces of one parallel call, in a queue for each node and one for those at home nowhere; taken by
-// whichever thread is free. Threads that come late find nothing left, also when the call is long over.
+// The pieces of one parallel call in queues, one for each home (a thread or a node) and one for those at home
+// nowhere; taken by whichever thread is free. Threads that come late find nothing left, also when the call is
+// long over.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,9 @@ namespace headrace {
 class PieceQueues {
  public:
   using Body = std::function<void(std::uint64_t piece)>;
-  // All at home nowhere. `body` must live until wait() has returned.
-  PieceQueues(std::uint64_t count, const Body& body);
+  // Neighbours share a home, and each has as many: a thread that comes back finds in its caches what it had
+  // before. `body` must live until wait() has returned.
+  PieceQueues(std::uint64_t count, const Body& body, std::size_t homes);
   // home_of(piece) < homes, or `homes` for nowhere.
   PieceQueues(std::uint64_t count, const Body& body, std::size_t homes,
               const std::function<std::size_t(std::uint64_t piece)>& home_of);

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -122,6 +123,25 @@ std::vector<std::uint64_t> order_for(std::size_t home) {
 TEST(PieceQueues, own_pieces_come_first_then_those_without_a_home_then_those_of_others) {
   EXPECT_EQ(order_for(0), (std::vector<std::uint64_t>{0, 3, 6, 2, 5, 8, 1, 4, 7}));
   EXPECT_EQ(order_for(1), (std::vector<std::uint64_t>{1, 4, 7, 2, 5, 8, 0, 3, 6}));
+}
+
+TEST(PieceQueues, without_homes_each_taker_begins_with_the_same_part_whatever_its_size) {
+  for (const std::uint64_t count : {1, 2, 3, 7, 8, 100}) {
+    std::vector<std::uint64_t> all;
+    for (std::size_t taker = 0; taker < 3; ++taker) {
+      std::vector<std::uint64_t> order;
+      const PieceQueues::Body body = [&](std::uint64_t piece) { order.push_back(piece); };
+      PieceQueues queues(count, body, 3);
+      queues.take_until_none(taker);
+      queues.wait();
+      ASSERT_EQ(order.size(), count);
+      const std::uint64_t own = count / 3 + (taker < count % 3 ? 1 : 0);
+      all.insert(all.end(), order.begin(), order.begin() + static_cast<std::ptrdiff_t>(own));
+    }
+    std::vector<std::uint64_t> in_order(count);
+    std::iota(in_order.begin(), in_order.end(), std::uint64_t{0});
+    EXPECT_EQ(all, in_order);
+  }
 }
 
 }  // namespace

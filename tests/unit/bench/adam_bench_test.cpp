@@ -80,8 +80,8 @@ AdamBenchReport quick(const AdamBenchOptions& options, Bytes memory = Bytes{1} <
 }
 
 TEST(AdamBench, every_format_and_optimizer_is_measured_against_a_ceiling) {
-  AdamBenchOptions options{.shapes = {{1, 4096}, {10, 64}}, .seconds = 0.001};
-  options.optimizers.assign(adam_bench_optimizers().begin(), adam_bench_optimizers().end());
+  AdamBenchOptions options{.optimizers = {}, .shapes = {{1, 4096}, {10, 64}}, .seconds = 0.001};
+  for (const std::string_view name : adam_bench_optimizers()) options.optimizers.emplace_back(name);
   const AdamBenchReport report = quick(options);
   EXPECT_EQ(report.results.size(), adam_bench_formats().size() * adam_bench_optimizers().size() * 2);
   for (const AdamBenchResult& result : report.results) {
@@ -101,7 +101,7 @@ TEST(AdamBench, a_size_that_does_not_fit_is_named_and_left_out) {
   ASSERT_EQ(report.results.size(), 1u);
   EXPECT_EQ(report.results[0].name, "bf16 adamw 64");
   ASSERT_EQ(report.notes.size(), 1u);
-  EXPECT_THAT(report.notes[0], HasSubstr("bf16 adamw 1Mi takes 28.0 MiB of memory"));
+  EXPECT_THAT(report.notes[0], HasSubstr("bf16 adamw 1Mi takes 16.0 MiB of memory"));
   EXPECT_EQ(adam_bench_memory({.formats = {"bf16"}, .shapes = {{1, std::uint64_t{1} << 20}}}, 1 << 20), 0u);
 }
 
