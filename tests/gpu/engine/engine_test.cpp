@@ -158,9 +158,10 @@ TEST_F(CudaEngine, states_of_fewer_bits_give_the_bits_of_the_unsharded_computati
     base.options.master_dtype = states.master;
     base.options.moment_dtype = states.moments;
     const std::uint64_t expected = run_oracle(base).hash;
-    int runs = 0;
+    const int every = states.master == MasterDType::none ? 1 : 3;  // few placements are legal for the first
+    int legal = 0, runs = 0;
     for_each_placement(base, [&](const EngineRun& run, const std::string& placement) {
-      if (!is_legal(run.options)) return;  // parameters that are their own master lie beside the states
+      if (!is_legal(run.options) || legal++ % every != 0) return;
       ++runs;
       EXPECT_EQ(run_here(run).hash, expected) << text_of(run.options.state_format()) << ", " << placement;
     });
