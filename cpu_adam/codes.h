@@ -1,4 +1,6 @@
-// The 8-bit code books of state_codes.h over a vector type V (vector_scalar.h), by the same exact operations.
+// The 8-bit code books of state_codes.h over a vector type V (vector_scalar.h). Every operation below but the
+// last rounding of a code and the products with the scale is exact, so the bits are those of the scalar
+// functions; what depends on the decade alone comes from tables.
 #pragma once
 
 #include "headrace/state_codes.h"
@@ -6,37 +8,69 @@
 namespace headrace {
 namespace {
 
-inline constexpr std::uint32_t bits_of_one = 0x3f800000u;
-
-// decode_magnitude. value(k) = 8^(e - decades) * (7/8 * (k + 1) / 2^e - 3/4), all of it exact; the powers of
-// 2 are made from the exponent of float(k).
-template <class V, int decades>
-[[gnu::always_inline]] inline typename V::Floats decoded_magnitude(typename V::Integers codes) {
-  const auto k = V::converted(codes);
-  const auto exponent = V::bits(k) & 0x7f800000u;  // (127 + e) << 23
-  const auto fraction = V::floats(2 * bits_of_one - exponent);
-  const auto decade = V::floats(exponent + exponent + exponent - ((2 * 127u + 3 * decades) << 23));
-  const auto seven_eighths = V::set(0.875f);
-  const auto value = decade * V::fma(V::fma(k, seven_eighths, seven_eighths), fraction, V::set(-0.75f));
-  return codes != 0 ? value : V::set(0.0f);
+constexpr float power_of_2(int exponent) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(127 + exponent) << 23);
 }
 
-// encode_magnitude of x * inverse.
+// decode_magnitude as factor * (k + 1/2) + rest. In decade e that is 8^(e - decades) * (7/8 * (k + 1) / 2^e -
+// 3/4); the exponent of k + 1/2, e or, for code 0, -1, is the index modulo 16.
+template <int decades>
+struct DecodeTables {
+  alignas(64) float factor[16] = {}, rest[16] = {};
+
+  constexpr DecodeTables() {
+    for (int e = 0; e <= decades; ++e) {
+      const float step = 0.875f * power_of_2(3 * (e - decades) - e);
+      factor[(127 + e) % 16] = step;
+      rest[(127 + e) % 16] = 0.5f * step - 0.75f * power_of_2(3 * (e - decades));
+    }
+  }
+};
+template <int decades>
+constexpr DecodeTables<decades> decode_tables;
+
+template <class V, int decades>
+[[gnu::always_inline]] inline typename V::Floats decoded_magnitude(typename V::Integers codes) {
+  constexpr const DecodeTables<decades>& tables = decode_tables<decades>;
+  const auto k = V::converted(codes) + V::set(0.5f);
+  const auto exponent = V::bits(k) >> 23;
+  return V::fma(V::lookup16(tables.factor, exponent), k, V::lookup16(tables.rest, exponent));
+}
+
+// encode_magnitude of `a` in (8^-(below + 1), 8^-below] as round((a - border) * steps) + first; `below` is
+// the index. The rounded number is found in the low bits of a sum with 2^23, whose other bits `first` takes
+// off.
+template <int decades>
+struct EncodeTables {
+  alignas(64) float border[16] = {}, steps[16] = {};
+  alignas(64) std::uint32_t first[16] = {};
+
+  constexpr EncodeTables() {
+    for (int below = 0; below < 8; ++below) {
+      first[below] = 0u - std::bit_cast<std::uint32_t>(0x1p23f);
+      if (below > decades) continue;  // code 0
+      const int e = decades - below;
+      border[below] = power_of_2(-3 * (below + 1));
+      steps[below] = (1.0f / 0.875f) * power_of_2(e + 3 * below);
+      first[below] += (1u << e) - 1u;
+    }
+  }
+};
+template <int decades>
+constexpr EncodeTables<decades> encode_tables;
+
+// Of x * inverse.
 template <class V, int decades>
 [[gnu::always_inline]] inline typename V::Integers encoded_magnitude(typename V::Floats x,
                                                                      typename V::Floats inverse) {
-  const auto bits = V::bits(V::smaller(x * inverse, V::set(1.0f)));
-  const auto below = V::third(126u - ((bits - 1u) >> 23));  // past every decade where bits are 0
-  const auto below_exponent = below << 23;
-  const auto in_decade = V::floats(bits + below_exponent + below_exponent + below_exponent);
-  constexpr std::uint32_t most_steps =
-      std::bit_cast<std::uint32_t>(1.0f / 0.875f) + (static_cast<std::uint32_t>(decades) << 23);
-  const auto steps = V::floats(most_steps - below_exponent);
-  // The sum's low bits are the product rounded to nearest even.
-  const auto rounded = V::bits((in_decade - V::set(0.125f)) * steps + V::set(0x1p23f));
-  const auto code = V::shifted_right(V::splat(1u << decades), below) +
-                    (rounded - std::bit_cast<std::uint32_t>(0x1p23f) - 1u);
-  return below > static_cast<std::uint32_t>(decades) ? V::splat(0) : code;
+  constexpr const EncodeTables<decades>& tables = encode_tables<decades>;
+  constexpr float least = 0x1.000002p-24f;  // just above 8^-8, whose code is 0 in both books
+  const auto a = V::larger(V::smaller(x * inverse, V::set(1.0f)), V::set(least));
+  // a's exponent, with powers of 2 taken to the one below, from that of 1 down.
+  const auto halvings = (std::bit_cast<std::uint32_t>(1.0f) - V::bits(a)) >> 23;
+  const auto below = V::third(halvings);
+  const auto sum = (a - V::lookup8(tables.border, below)) * V::lookup8(tables.steps, below) + V::set(0x1p23f);
+  return V::bits(sum) + V::lookup8(tables.first, below);
 }
 
 template <class V>
@@ -44,18 +78,18 @@ template <class V>
   return V::floats(V::bits(x) & 0x7fffffffu);
 }
 
-// First moments: decode_signed and encode_signed.
+// First moments: decode_signed, of codes with their sign extended, and encode_signed.
 template <class V>
 [[gnu::always_inline]] inline typename V::Floats decoded_signed(typename V::Integers codes,
                                                                 typename V::Floats scale) {
   const auto x = decoded_magnitude<V, signed_decades>(codes & 0x7fu) * scale;
-  return V::floats(V::bits(x) | (codes & 0x80u) << 24);
+  return V::floats(V::bits(x) | (codes & 0x80000000u));
 }
 template <class V>
 [[gnu::always_inline]] inline typename V::Integers encoded_signed(typename V::Floats x,
                                                                   typename V::Floats inverse) {
-  const auto sign = V::bits(x) >> 24 & 0x80u;
-  return (x == x ? sign : V::splat(0)) | encoded_magnitude<V, signed_decades>(magnitude<V>(x), inverse);
+  const auto sign = x == x ? V::bits(x) >> 24 : V::splat(0);
+  return (sign & 0x80u) | encoded_magnitude<V, signed_decades>(magnitude<V>(x), inverse);
 }
 
 // Second moments: decode_squared, and encode_root of their roots.
@@ -69,7 +103,7 @@ template <class V>
 [[gnu::always_inline]] inline typename V::Integers encoded_root(typename V::Floats root,
                                                                 typename V::Floats inverse) {
   const auto code = encoded_magnitude<V, unsigned_decades>(root, inverse);
-  const auto least = root > V::set(0.0f) ? V::splat(1) : V::splat(0);
+  const auto bits = V::bits(root), least = bits < 1u ? bits : V::splat(1);
   return code > least ? code : least;
 }
 

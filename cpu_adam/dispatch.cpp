@@ -88,7 +88,7 @@ const KernelTable& kernels_of(Isa isa) {
 
 void optimizer_update(const UpdateSpan& span, const OptimizerArguments& arguments, Isa isa) {
   require_meaning(span, arguments);
-  update_piece(kernels_of(isa), span, constants_of(arguments));
+  update_piece(kernels_of(isa), span, constants_of(arguments), stores_for(span.numel));
 }
 
 void sum_slices(std::span<const void* const> slices, DType dtype, std::uint64_t numel, float* sum,

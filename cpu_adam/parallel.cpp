@@ -24,15 +24,6 @@ std::uint64_t grain_of(std::uint64_t numel, int threads) {
   return std::clamp(round_up(share, quantised_block_numel), least, most);
 }
 
-// Past the caches where the 16-bit parameters of a call are more than a core keeps; those of fewer are read
-// from there by whoever sends them to the device.
-Stores stores_for(std::span<const GroupSpan> spans) {
-  constexpr std::uint64_t streamed_from_numel = std::uint64_t{1} << 20;
-  std::uint64_t numel = 0;
-  for (const GroupSpan& span : spans) numel += span.span.numel;
-  return numel >= streamed_from_numel ? Stores::streaming : Stores::cached;
-}
-
 // Where each span starts in the index space, and behind them its end.
 std::vector<std::uint64_t> starts_of(std::span<const GroupSpan> spans) {
   std::vector<std::uint64_t> starts(spans.size() + 1);
@@ -90,7 +81,9 @@ void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const
   const KernelTable& kernels = kernels_of(best_isa());
   const std::vector<UpdateConstants> constants = constants_of(groups);
   require_meaning(spans, groups);
-  const Stores stores = stores_for(spans);
+  std::uint64_t numel = 0;
+  for (const GroupSpan& span : spans) numel += span.span.numel;
+  const Stores stores = stores_for(numel);
   for_each_part(spans, [&](const UpdateSpan& part, std::uint32_t group) {
     update_piece(kernels, part, constants[group], stores);
   });

@@ -1,5 +1,4 @@
-// The update of update_body.h with 8-bit moments: one quantisation block at a time, whose moments stay in
-// registers until their scale is known.
+// The update of update_body.h with 8-bit moments, one quantisation block at a time.
 #pragma once
 
 #include "cpu_adam/codes.h"
@@ -8,73 +7,100 @@
 namespace headrace {
 namespace {
 
-// A moment of one block; of squared ones the roots.
+// A moment of one block between its update and its encoding; of squared ones the roots.
 template <class V>
-struct QuantisedBlock {
+struct KeptMoment {
   static constexpr int vectors = quantised_block_numel / V::width;
-  typename V::Floats scale, values[vectors], largest;
+  typename V::Floats values[vectors];
+  float inverse_scale;
 };
 
 template <class V, bool squared>
 [[gnu::always_inline]] inline typename V::Floats decoded(const std::uint8_t* codes,
                                                          typename V::Floats scale) {
   if constexpr (squared) return decoded_squared<V>(V::load_codes(codes), scale);
-  return decoded_signed<V>(V::load_codes(codes), scale);
-}
-
-template <class V, bool squared>
-[[gnu::always_inline]] inline void keep(QuantisedBlock<V>& block, int j, typename V::Floats moment) {
-  block.values[j] = squared ? V::sqrt(moment) : moment;
-  block.largest = V::larger(magnitude<V>(block.values[j]), block.largest);
-}
-
-template <class V, bool squared>
-[[gnu::always_inline]] inline void encode(const QuantisedBlock<V>& block, std::uint8_t* codes, float* scale) {
-  *scale = V::largest(block.largest);
-  const auto inverse = V::set(inverse_scale(*scale));
-  for (int j = 0; j < block.vectors; ++j) {
-    const auto x = block.values[j];
-    V::store_codes(codes + j * V::width,
-                   squared ? encoded_root<V>(x, inverse) : encoded_signed<V>(x, inverse));
-  }
+  return decoded_signed<V>(V::load_signed_codes(codes), scale);
 }
 
 template <class V, class Rule, class Master>
-void update_blocks(const UpdateSpan& span, const UpdateConstants& constants, Stores stores) {
-  using Block = QuantisedBlock<V>;
-  const Parameters<V, Rule, Master> parameters(span, constants, stores);
-  const RandomBits<V> random(stretch_key(constants.rounding_key, span.first_element), span.first_element);
-  std::uint8_t* codes[most_moments];
-  for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
-    codes[k] = reinterpret_cast<std::uint8_t*>(span.state.moments[k].values);
-  });
+class QuantisedUpdate {
+ public:
+  using Block = KeptMoment<V>[most_moments];
 
-  for (std::uint64_t first = 0; first < span.numel; first += quantised_block_numel) {
-    Block blocks[most_moments];
+  [[gnu::always_inline]] QuantisedUpdate(const UpdateSpan& span, const UpdateConstants& constants,
+                                         Stores stores)
+      : parameters_(span, constants, stores),
+        random_(stretch_key(constants.rounding_key, span.first_element), span.first_element) {
     for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
-      prefetch<V>(codes[k] + first);
-      blocks[k].scale = V::set(span.state.moments[k].scales[first / quantised_block_numel]);
-      blocks[k].largest = V::set(0.0f);
+      codes_[k] = reinterpret_cast<std::uint8_t*>(span.state.moments[k].values);
+      scales_[k] = span.state.moments[k].scales;
     });
-    for (int j = 0; j < Block::vectors; ++j) {
+  }
+
+  // Parameters and scales of the block that starts at element `first`; its moments are kept.
+  [[gnu::always_inline]] void update(std::uint64_t first, Block& kept) const {
+    typename V::Floats scale[most_moments], largest[most_moments];
+    for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
+      prefetch<V>(codes_[k] + first);
+      scale[k] = V::set(scales_[k][first / quantised_block_numel]);
+      largest[k] = V::set(0.0f);
+    });
+    for (int j = 0; j < KeptMoment<V>::vectors; ++j) {
       const std::uint64_t i = first + j * V::width;
-      parameters.prefetch_at(i);
+      parameters_.prefetch_at(i);
       typename V::Integers more{};
-      if constexpr (parameters.random) more = random.more(random.of_moments(i));
+      if constexpr (parameters_.random) more = random_.more(random_.of_moments(i));
       typename V::Floats m[most_moments];
       for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
-        m[k] = decoded<V, Rule::squared[k]>(codes[k] + i, blocks[k].scale);
+        m[k] = decoded<V, Rule::squared[k]>(codes_[k] + i, scale[k]);
       });
-      parameters.update(i, m, more);
+      parameters_.update(i, m, more);
       for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
-        keep<V, Rule::squared[k]>(blocks[k], j, m[k]);
+        const auto x = Rule::squared[k] ? V::sqrt(m[k]) : m[k];  // a root has no sign
+        kept[k].values[j] = x;
+        largest[k] = V::larger(Rule::squared[k] ? x : magnitude<V>(x), largest[k]);
       });
     }
     for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
-      float* const scale = span.state.moments[k].scales + first / quantised_block_numel;
-      encode<V, Rule::squared[k]>(blocks[k], codes[k] + first, scale);
+      float& stored = scales_[k][first / quantised_block_numel];
+      stored = V::largest(largest[k]);
+      kept[k].inverse_scale = inverse_scale(stored);
     });
   }
+
+  [[gnu::always_inline]] void encode(std::uint64_t first, const Block& kept) const {
+    for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
+      const auto inverse = V::set(kept[k].inverse_scale);
+      for (int j = 0; j < KeptMoment<V>::vectors; ++j) {
+        const auto x = kept[k].values[j];
+        V::store_codes(codes_[k] + first + j * V::width,
+                       Rule::squared[k] ? encoded_root<V>(x, inverse) : encoded_signed<V>(x, inverse));
+      }
+    });
+  }
+
+ private:
+  Parameters<V, Rule, Master> parameters_;
+  RandomBits<V> random_;
+  std::uint8_t* codes_[most_moments];
+  float* scales_[most_moments];
+};
+
+// A block is encoded after the next one's update, which fills the time until its scale is known (measured: a
+// third faster in cache).
+template <class V, class Rule, class Master>
+void update_blocks(const UpdateSpan& span, const UpdateConstants& constants, Stores stores) {
+  using Update = QuantisedUpdate<V, Rule, Master>;
+  const Update blocks(span, constants, stores);
+  const std::uint64_t numel = span.numel;
+  typename Update::Block kept[2];
+  for (std::uint64_t first = 0; first < numel; first += quantised_block_numel) {
+    const std::uint64_t odd = first / quantised_block_numel % 2;
+    blocks.update(first, kept[odd]);
+    if (first > 0) blocks.encode(first - quantised_block_numel, kept[1 - odd]);
+  }
+  const std::uint64_t last = numel - quantised_block_numel;
+  blocks.encode(last, kept[last / quantised_block_numel % 2]);
   if (stores == Stores::streaming) V::drain();
 }
 

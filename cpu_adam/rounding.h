@@ -11,33 +11,35 @@
 namespace headrace {
 namespace {
 
+// to_bf16: x whose upper half is the result, as a store of bf16 takes it. VCVTNEPS2BF16 would flush
+// denormals.
 template <class V>
-[[gnu::always_inline]] inline typename V::Floats upper_halves(typename V::Integers bits) {
-  return V::floats(bits & 0xffff0000u);
-}
-
-// to_bf16, still in fp32 lanes. VCVTNEPS2BF16 would flush denormals.
-template <class V>
-[[gnu::always_inline]] inline typename V::Floats nearest_bf16(typename V::Floats x) {
+[[gnu::always_inline]] inline typename V::Floats nearest_upper(typename V::Floats x) {
   const auto bits = V::bits(x);
   const auto nearest = bits + ((bits >> 16 & 1u) + 0x7fffu);
-  return upper_halves<V>(x != x ? bits | 0x00400000u : nearest);
+  return V::floats(x != x ? bits | 0x00400000u : nearest);
 }
 
-// x rounded to T, still in fp32 lanes.
+// to_bf16_stochastic in the same way; `random` below 2^16.
+template <class V>
+[[gnu::always_inline]] inline typename V::Floats stochastic_upper(typename V::Floats x,
+                                                                  typename V::Integers random) {
+  const auto bits = V::bits(x);
+  return V::floats(x != x ? bits | 0x00400000u : bits + random);
+}
+
+// The bf16 of an upper half as a float.
+template <class V>
+[[gnu::always_inline]] inline typename V::Floats upper_half(typename V::Floats x) {
+  return V::floats(V::bits(x) & 0xffff0000u);
+}
+
+// x rounded to T to nearest, as a float.
 template <class V, class T>
 [[gnu::always_inline]] inline typename V::Floats nearest(typename V::Floats x) {
-  if constexpr (std::is_same_v<T, bf16>) return nearest_bf16<V>(x);
+  if constexpr (std::is_same_v<T, bf16>) return upper_half<V>(nearest_upper<V>(x));
   if constexpr (std::is_same_v<T, fp16>) return V::nearest_fp16(x);
   return x;
-}
-
-// to_bf16_stochastic, still in fp32 lanes; `random` below 2^16.
-template <class V>
-[[gnu::always_inline]] inline typename V::Floats stochastic_bf16(typename V::Floats x,
-                                                                 typename V::Integers random) {
-  const auto bits = V::bits(x);
-  return upper_halves<V>(x != x ? bits | 0x00400000u : bits + random);
 }
 
 // moment_bits and more_bits of the elements of a span, which share the upper half of their numbers.

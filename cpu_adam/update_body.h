@@ -29,11 +29,9 @@ template <class V>
 
 template <class V, class T>
 [[gnu::always_inline]] inline void store_low(T* to, typename V::Floats x, Stores stores) {
-  if (stores == Stores::streaming) {
-    V::stream(to, nearest<V, T>(x));
-  } else {
-    V::store(to, nearest<V, T>(x), Whole{});
-  }
+  if constexpr (std::is_same_v<T, bf16>) x = nearest_upper<V>(x);
+  if (stores == Stores::streaming) return V::stream(to, x);
+  V::store(to, x, Whole{});
 }
 
 template <class V>
@@ -75,7 +73,7 @@ struct Parameters {
     auto p = V::load(master + i, Whole{});
     const auto g = factors.gradient(load_as<V>(gradient_dtype, gradient, i), p);
     p = Rule::template parameters<V>(factors, p, g, m);
-    if constexpr (random) p = stochastic_bf16<V>(p, more & 0xffffu);
+    if constexpr (random) p = upper_half<V>(stochastic_upper<V>(p, more & 0xffffu));
     V::store(master + i, p, Whole{});
     if (low != nullptr) store_as<V>(low_dtype, low, i, p, stores);
   }
@@ -113,7 +111,7 @@ void update_vectors(const UpdateSpan& span, const UpdateConstants& constants, St
     parameters.update(i, m, more);
     for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
       const auto drawn = k == 0 ? bits & 0xffffu : (k == 1 ? bits : more) >> 16;
-      V::store(moments[k] + i, random_moments ? stochastic_bf16<V>(m[k], drawn) : m[k], Whole{});
+      V::store(moments[k] + i, random_moments ? stochastic_upper<V>(m[k], drawn) : m[k], Whole{});
     });
   }
   if (stores == Stores::streaming) V::drain();

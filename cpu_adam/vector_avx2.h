@@ -86,6 +86,9 @@ struct Avx2 {
   static Integers load_codes(const std::uint8_t* p) {
     return Integers(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+  static Integers load_signed_codes(const std::uint8_t* p) {
+    return Integers(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
   static void store_codes(std::uint8_t* p, Integers x) {
     const __m128i halves = packed(__m256i(x));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(halves, halves));
@@ -104,8 +107,16 @@ struct Avx2 {
   static Integers third(Integers x) {
     return Integers(_mm256_mulhi_epu16(__m256i(x), _mm256_set1_epi32(21846)));
   }
-  static Integers shifted_right(Integers a, Integers b) {
-    return Integers(_mm256_srlv_epi32(__m256i(a), __m256i(b)));
+  static Floats lookup8(const float* table, Integers index) {
+    return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), __m256i(index));
+  }
+  static Integers lookup8(const std::uint32_t* table, Integers index) {
+    const __m256i entries = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(table));
+    return Integers(_mm256_permutevar8x32_epi32(entries, __m256i(index)));
+  }
+  static Floats lookup16(const float* table, Integers index) {
+    const Floats in_second = _mm256_castsi256_ps(_mm256_slli_epi32(__m256i(index), 28));
+    return _mm256_blendv_ps(lookup8(table, index), lookup8(table + 8, index), in_second);
   }
 
   static Floats zero_or_infinite_else(Floats a, Floats q) {

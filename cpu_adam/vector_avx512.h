@@ -40,8 +40,14 @@ struct Avx512 {
   static __m256i halves(const void* p, First extent) { return _mm256_maskz_loadu_epi16(mask(extent), p); }
   static void store_halves(void* p, __m256i x, Whole) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
   static void store_halves(void* p, __m256i x, First extent) { _mm256_mask_storeu_epi16(p, mask(extent), x); }
+  // By permutations of 16-bit lanes: a shift would take the port that divides.
+  static Floats widened(__m256i upper_halves) {
+    const __m512i place = __m512i(lanes() << 16);  // lane 2i + 1 takes lane i
+    return Floats(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, place, _mm512_castsi256_si512(upper_halves)));
+  }
   static __m256i narrowed(const bf16*, Floats x) {
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16));
+    const __m512i odd = __m512i(lanes() * 0x00040004u + 0x00030001u);  // 1, 3, 5, ...
+    return _mm512_castsi512_si256(_mm512_permutexvar_epi16(odd, _mm512_castps_si512(x)));
   }
   static __m256i narrowed(const fp16*, Floats x) {
     return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -51,7 +57,7 @@ struct Avx512 {
   static Floats load(const float* p, First extent) { return _mm512_maskz_loadu_ps(mask(extent), p); }
   template <class Extent>
   static Floats load(const bf16* p, Extent extent) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves(p, extent)), 16));
+    return widened(halves(p, extent));
   }
   template <class Extent>
   static Floats load(const fp16* p, Extent extent) {
@@ -74,6 +80,9 @@ struct Avx512 {
   static Integers load_codes(const std::uint8_t* p) {
     return Integers(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
+  static Integers load_signed_codes(const std::uint8_t* p) {
+    return Integers(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
   static void store_codes(std::uint8_t* p, Integers x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(__m512i(x)));
   }
@@ -87,8 +96,12 @@ struct Avx512 {
   static Integers third(Integers x) {
     return Integers(_mm512_mulhi_epu16(__m512i(x), _mm512_set1_epi32(21846)));
   }
-  static Integers shifted_right(Integers a, Integers b) {
-    return Integers(_mm512_srlv_epi32(__m512i(a), __m512i(b)));
+  static Floats lookup16(const float* table, Integers index) {
+    return _mm512_permutexvar_ps(__m512i(index), _mm512_loadu_ps(table));
+  }
+  static Floats lookup8(const float* table, Integers index) { return lookup16(table, index); }
+  static Integers lookup8(const std::uint32_t* table, Integers index) {
+    return Integers(_mm512_permutexvar_epi32(__m512i(index), _mm512_loadu_si512(table)));
   }
 
   static Floats zero_or_infinite_else(Floats a, Floats q) {

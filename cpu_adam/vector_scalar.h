@@ -7,20 +7,21 @@
 // For the same reason nothing of the standard library is called. Floats and Integers (unsigned, 32 bits) are
 // types with the operators of C++ lane by lane, comparisons and ?: among them: numbers here, GCC's vectors in
 // the wide sets. V offers besides:
-//   set, splat, lanes        a float or an integer in every lane; 0, 1, 2, ...
-//   bits, floats, converted  the bits of a float and back; the value of an integer as a float
-//   sqrt, fma(a, b, c) = a * b + c    correctly rounded, as the operators are
-//   smaller(a, b) = a < b ? a : b     larger(a, b) = a > b ? a : b     (b when either is NaN)
-//   largest                  the largest lane; no lane is NaN
-//   third, shifted_right     x / 3 for x below 2^15; a >> b, 0 from b = 32 on
-//   load, store              of float, bf16 and fp16 arrays; 16-bit stores round to nearest, a bf16 store
-//   takes
-//                            only values of bf16. Whole vectors or First lanes (extent.h)
-//   stream                   a whole vector of 16 bits past the caches, aligned to its own bytes; drain()
-//   ends it nearest_fp16             x rounded to fp16, still in fp32 lanes load_codes, store_codes  bytes as
-//   integers Divisor                  what set_divisor makes of a number for div(a, divisor) SquareSums
-//   norm_lanes fp64 sums: add(group, x) adds the squares of elements group * width,
-//                            ...; lane(i)
+// - set, splat: a float or an integer in every lane; lanes: 0, 1, 2, ...
+// - bits, floats: the bits of floats and back; converted: the values of integers as floats
+// - sqrt, fma(a, b, c) = a * b + c: correctly rounded, as the operators are
+// - smaller(a, b) = a < b ? a : b, larger(a, b) = a > b ? a : b: b when either is NaN
+// - largest: of all lanes, none of them NaN
+// - third: x / 3 for x below 2^15
+// - lookup8, lookup16: entries of a table of 16, of which the first 8 or all are used, by an index modulo
+// that
+// - load, store: arrays of float, bf16 and fp16, Whole vectors or First lanes (extent.h); a store rounds to
+//   fp16 to nearest, and for bf16 takes the upper half of the bits
+// - stream: stores a whole vector of 16-bit values past the caches, aligned to its bytes; drain: ends that
+// - nearest_fp16: rounded to fp16, still as floats
+// - load_codes, store_codes: bytes as integers; load_signed_codes extends their highest bit
+// - Divisor: what set_divisor makes of a number for div(a, divisor)
+// - SquareSums: norm_lanes fp64 sums; add(group, x) adds the squares of elements group * width, ...; lane(i)
 #pragma once
 
 #include <cmath>
@@ -51,7 +52,7 @@ struct Scalar {
   static Floats load(const bf16* p, Whole) { return to_float(*p); }
   static Floats load(const fp16* p, Whole) { return to_float(*p); }
   static void store(float* p, Floats x, Whole) { *p = x; }
-  static void store(bf16* p, Floats x, Whole) { *p = to_bf16(x); }
+  static void store(bf16* p, Floats x, Whole) { p->bits = static_cast<std::uint16_t>(bits(x) >> 16); }
   static void store(fp16* p, Floats x, Whole) { *p = to_fp16(x); }
 
   // A vector of one lane is never partial.
@@ -70,6 +71,9 @@ struct Scalar {
   static void drain() {}
   static Floats nearest_fp16(Floats x) { return to_float(to_fp16(x)); }
   static Integers load_codes(const std::uint8_t* p) { return *p; }
+  static Integers load_signed_codes(const std::uint8_t* p) {
+    return static_cast<Integers>(static_cast<std::int8_t>(*p));
+  }
   static void store_codes(std::uint8_t* p, Integers x) { *p = static_cast<std::uint8_t>(x); }
 
   static Floats div(Floats a, Divisor b) { return a / b; }
@@ -79,7 +83,9 @@ struct Scalar {
   static Floats larger(Floats a, Floats b) { return a > b ? a : b; }
   static float largest(Floats a) { return a; }
   static Integers third(Integers x) { return (x & 0xffffu) * 21846u >> 16; }
-  static Integers shifted_right(Integers a, Integers b) { return b < 32 ? a >> b : 0; }
+  static float lookup8(const float* table, Integers index) { return table[index % 8]; }
+  static Integers lookup8(const std::uint32_t* table, Integers index) { return table[index % 8]; }
+  static float lookup16(const float* table, Integers index) { return table[index % 16]; }
 
   struct SquareSums {
     double lanes[norm_lanes] = {};

@@ -51,7 +51,7 @@ void sum_slices_of(KernelQueue& queue, std::span<const void* const> slices, std:
 
 // ---- Rounding and norms
 
-constexpr int warp_threads = 32;  // norm_lanes of cpu_adam/kernel_body.h
+constexpr int warp_threads = 32;  // norm_lanes of cpu_adam/sums_body.h
 constexpr std::int64_t chunk_numel = norm_chunk_numel;
 
 // Elements at i, i + warp_threads, ...: `count` of them, all loaded before the first is stored.
@@ -67,7 +67,7 @@ __device__ void round_and_square(const float* sum, T* rounded, std::int64_t i, d
   }
 }
 
-// A warp takes a chunk in the order of [Note: order of a squared norm] of cpu_adam/kernel_body.h.
+// A warp takes a chunk in the order of [Note: order of a squared norm] of cpu_adam/sums_body.h.
 template <class T>
 __global__ void __launch_bounds__(256)
     round_and_norm_chunks(const float* sum, T* rounded, std::int64_t numel, double* partials) {

@@ -17,7 +17,7 @@ inline constexpr std::size_t most_slices = 500;
 void sum_slices(KernelQueue& queue, std::span<const void* const> slices, DType dtype, std::uint64_t numel,
                 float* sum, bool accumulate);
 // `partials` is device memory. The order of its sums is [Note: order of a squared norm] of
-// cpu_adam/kernel_body.h.
+// cpu_adam/sums_body.h.
 void round_and_norm(KernelQueue& queue, const float* sum, void* rounded, DType dtype, std::uint64_t numel,
                     double* partials);
 void round_to(KernelQueue& queue, const float* high, void* low, DType dtype, std::uint64_t numel);

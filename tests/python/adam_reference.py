@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/unit/cpu_adam/torch_reference.h: what torch.optim.Adam and AdamW give on inputs that C++ can make again.
+"""Makes tests/unit/cpu_adam/torch_reference.h: what torch's optimizers give on inputs that C++ can make again.
 
     adam_reference.py > tests/unit/cpu_adam/torch_reference.h     writes it
     adam_reference.py --check tests/unit/cpu_adam/torch_reference.h   exit 1 when this torch gives other figures
@@ -12,6 +12,7 @@ import sys
 NUMEL = 9
 STEPS = (1, 3, 200)
 LEARNING_RATE = 0.01
+EPSILONS, DECAYS = (1e-8, 1e-3), (0.0, 0.1)
 
 
 def value(index: int) -> float:
@@ -24,22 +25,49 @@ def value(index: int) -> float:
     return (x >> 40) / (1 << 23) - 1.0
 
 
-def run(torch, decoupled: bool, weight_decay: float, epsilon: float):
-    """Yields (step, weights, exp_avg, exp_avg_sq) at each of STEPS."""
+def cases():
+    """(class of torch.optim, its arguments, OptimizerArguments as C++ writes them, names of its moments)."""
+    for decoupled, amsgrad, maximize, decay, epsilon in itertools.product((False, True), (False, True), (False, True),
+                                                                          DECAYS, EPSILONS):
+        yield ("AdamW" if decoupled else "Adam",
+               {"weight_decay": decay, "eps": epsilon, "amsgrad": amsgrad, "maximize": maximize},
+               {"kind": "OptimizerKind::adam", "epsilon": epsilon, "weight_decay": decay, "decoupled": decoupled,
+                "amsgrad": amsgrad, "maximize": maximize},
+               ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * amsgrad)
+    for rate_decay, maximize, decay, epsilon in itertools.product((0.0, 0.01), (False, True), DECAYS, EPSILONS):
+        yield ("Adagrad", {"lr_decay": rate_decay, "weight_decay": decay, "eps": epsilon, "maximize": maximize},
+               {"kind": "OptimizerKind::adagrad", "epsilon": epsilon, "weight_decay": decay, "rate_decay": rate_decay,
+                "maximize": maximize}, ["sum"])
+    for (momentum, dampening, nesterov), maximize, decay in itertools.product(
+            ((0.0, 0.0, False), (0.9, 0.0, False), (0.9, 0.5, False), (0.9, 0.0, True)), (False, True), DECAYS):
+        yield ("SGD", {"momentum": momentum, "dampening": dampening, "nesterov": nesterov, "weight_decay": decay,
+                       "maximize": maximize},
+               {"kind": "OptimizerKind::sgd", "weight_decay": decay, "momentum": momentum, "dampening": dampening,
+                "nesterov": nesterov, "maximize": maximize}, ["momentum_buffer"] * (momentum != 0))
+
+
+def run(torch, kind: str, arguments: dict, moments: list[str]):
+    """Yields (step, weights, moments) at each of STEPS."""
     weights = torch.tensor([value(i) for i in range(NUMEL)], dtype=torch.float32, requires_grad=True)
-    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
-    optimizer = kind([weights], lr=LEARNING_RATE, weight_decay=weight_decay, eps=epsilon, foreach=False)
+    optimizer = getattr(torch.optim, kind)([weights], lr=LEARNING_RATE, foreach=False, **arguments)
     for step in range(1, max(STEPS) + 1):
         gradient = [value(1000 * step + i) for i in range(NUMEL)]
         weights.grad = torch.tensor(gradient, dtype=torch.float32)
         optimizer.step()
         if step in STEPS:
             state = optimizer.state[weights]
-            yield step, weights.tolist(), state["exp_avg"].tolist(), state["exp_avg_sq"].tolist()
+            yield step, weights.tolist(), [state[name].tolist() for name in moments]
 
 
 def row(values) -> str:
     return "{" + ", ".join(f"{x:.9g}" for x in values) + "}"
+
+
+def initialiser(arguments: dict) -> str:
+    def text(x):
+        return str(x).lower() if isinstance(x, bool) else x if isinstance(x, str) else f"{x:g}"
+
+    return "{" + ", ".join(f".{name} = {text(x)}" for name, x in arguments.items()) + "}"
 
 
 def header(torch) -> str:
@@ -49,6 +77,8 @@ def header(torch) -> str:
         "",
         "#include <cstdint>",
         "",
+        '#include "headrace/optimizer.h"',
+        "",
         "namespace headrace::test {",
         "",
         f'inline constexpr char torch_version[] = "{torch.__version__}";',
@@ -56,19 +86,19 @@ def header(torch) -> str:
         f"inline constexpr double torch_learning_rate = {LEARNING_RATE};",
         "",
         "struct TorchFigures {",
-        "  bool decoupled;",
-        "  double weight_decay, epsilon;",
+        "  const char* optimizer;",
+        "  OptimizerArguments arguments;  // but for learning rate and step",
         "  std::uint64_t step;",
-        "  double weights[torch_numel], exp_avg[torch_numel], exp_avg_sq[torch_numel];",
+        "  double weights[torch_numel];",
+        "  double moments[3][torch_numel];  // as many as the optimizer has",
         "};",
         "inline constexpr TorchFigures torch_figures[] = {",
     ]
-    for decoupled, decay, epsilon in itertools.product((False, True), (0.0, 0.1), (1e-8, 1e-3)):
-        for step, weights, exp_avg, exp_avg_sq in run(torch, decoupled, decay, epsilon):
-            lines.append(f"    {{{str(decoupled).lower()}, {decay:g}, {epsilon:g}, {step},")
+    for kind, torch_arguments, arguments, names in cases():
+        for step, weights, moments in run(torch, kind, torch_arguments, names):
+            lines.append(f'    {{"{kind}", {initialiser(arguments)}, {step},')
             lines.append(f"     {row(weights)},")
-            lines.append(f"     {row(exp_avg)},")
-            lines.append(f"     {row(exp_avg_sq)}}},")
+            lines.append("     {" + ", ".join(row(moment) for moment in moments) + "}},")
     lines += ["};", "", "}  // namespace headrace::test", ""]
     return "\n".join(lines)
 

@@ -23,6 +23,9 @@ inline bool same_bits(float a, float b) {
 inline bool same_bits(bf16 a, bf16 b) {
   return same_bits(to_float(a), to_float(b));
 }
+inline bool same_bits(fp16 a, fp16 b) {
+  return same_bits(to_float(a), to_float(b));
+}
 inline bool same_bits(double a, double b) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
@@ -69,7 +72,7 @@ class Guarded {
 };
 
 // Half ordinary values, half zeros, denormals, infinities, NaN, huge and tiny values and halfway cases of
-// bf16.
+// bf16 and fp16.
 inline std::vector<float> adversarial(std::uint64_t numel, std::uint32_t seed) {
   constexpr float inf = std::numeric_limits<float>::infinity();
   constexpr float special[] = {0.0f,
@@ -93,6 +96,10 @@ inline std::vector<float> adversarial(std::uint64_t numel, std::uint32_t seed) {
                                0x1.03p0f,
                                0x1.010002p0f,
                                0x1.00fffep0f,
+                               0x1.002p0f,
+                               0x1.006p0f,
+                               0x1.ffep15f,
+                               0x1.8p-25f,
                                std::numeric_limits<float>::quiet_NaN()};
   std::mt19937 random(seed);
   std::normal_distribution<float> ordinary(0.0f, 1.0f);
@@ -114,6 +121,12 @@ inline std::vector<float> ordinary(std::uint64_t numel, std::uint32_t seed, floa
 inline std::vector<bf16> as_bf16(const std::vector<float>& values) {
   std::vector<bf16> rounded;
   for (const float x : values) rounded.push_back(to_bf16(x));
+  return rounded;
+}
+
+inline std::vector<fp16> as_fp16(const std::vector<float>& values) {
+  std::vector<fp16> rounded;
+  for (const float x : values) rounded.push_back(to_fp16(x));
   return rounded;
 }
 

@@ -20,6 +20,7 @@ INSTANTIATE_TEST_SUITE_P(Every, KernelsOnIsa, every_isa, isa_test_name);
 template <class T>
 std::vector<T> typed(const std::vector<float>& values) {
   if constexpr (std::is_same_v<T, bf16>) return as_bf16(values);
+  if constexpr (std::is_same_v<T, fp16>) return as_fp16(values);
   if constexpr (std::is_same_v<T, float>) return values;
 }
 
@@ -29,9 +30,14 @@ float widened(float x) {
 float widened(bf16 x) {
   return to_float(x);
 }
+float widened(fp16 x) {
+  return to_float(x);
+}
 
 template <class T>
-constexpr DType dtype_of = std::is_same_v<T, bf16> ? DType::bf16 : DType::f32;
+constexpr DType dtype_of = std::is_same_v<T, bf16>   ? DType::bf16
+                           : std::is_same_v<T, fp16> ? DType::f16
+                                                     : DType::f32;
 
 template <class T>
 void check_sum(const KernelTable& kernels, std::uint64_t numel, std::size_t slice_count, bool accumulate,
@@ -63,6 +69,7 @@ TEST_P(KernelsOnIsa, slices_are_summed_in_order_in_fp32) {
       for (const bool accumulate : {false, true}) {
         const std::size_t offset = (numel * 6 + slice_count * 2) % 64;
         check_sum<bf16>(kernels(), numel, slice_count, accumulate, offset);
+        check_sum<fp16>(kernels(), numel, slice_count, accumulate, (offset + 2) % 64);
         check_sum<float>(kernels(), numel, slice_count, accumulate, offset / 4 * 4);
       }
     }
@@ -79,7 +86,7 @@ TEST_P(KernelsOnIsa, sum_may_be_its_own_first_slice) {
   EXPECT_EQ(a, wanted);
 }
 
-// [Note: order of a squared norm] of cpu_adam/kernel_body.h, from the elements alone.
+// [Note: order of a squared norm] of cpu_adam/sums_body.h, from the elements alone.
 double expected_partial(const float* x, std::uint64_t numel) {
   double lane[32] = {};
   for (std::uint64_t i = 0; i < numel; ++i)
@@ -118,9 +125,11 @@ TEST_P(KernelsOnIsa, norm_partials_follow_the_fixed_lane_order_of_each_chunk) {
       check_norm<bf16>(kernels(), ordinary(numel, 17), offset + 2);
       check_norm<float>(kernels(), ordinary(numel, 18), offset);
       check_norm<bf16>(kernels(), adversarial(numel, 19), offset);
+      check_norm<fp16>(kernels(), adversarial(numel, 21), offset + 2);
     }
   }
   check_norm<bf16>(kernels(), ordinary(3 * norm_chunk_numel + 77, 20), 0);
+  check_norm<fp16>(kernels(), ordinary(3 * norm_chunk_numel + 77, 22), 0);
 }
 
 TEST_P(KernelsOnIsa, non_finite_values_reach_the_partial_of_their_chunk_alone) {
@@ -164,17 +173,33 @@ TEST_P(KernelsOnIsa, rounding_to_bf16_is_to_nearest_even_over_all_upper_halves) 
   }
 }
 
+TEST_P(KernelsOnIsa, rounding_to_fp16_is_to_nearest_even_over_all_upper_parts) {
+  std::vector<float> values;
+  for (std::uint32_t upper = 0; upper < 1u << 19; ++upper) {
+    for (const std::uint32_t lower : {0x0000u, 0x0fffu, 0x1000u, 0x1001u})
+      values.push_back(std::bit_cast<float>(upper << 13 | lower));
+  }
+  std::vector<fp16> low(values.size());
+  kernels().round_to(values.data(), low.data(), DType::f16, values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(low[i].bits, to_fp16(values[i]).bits) << std::hexfloat << values[i];
+  }
+}
+
 TEST_P(KernelsOnIsa, rounding_touches_no_byte_beyond) {
   for (const std::uint64_t numel : tested_numels) {
     for (std::size_t offset = 0; offset <= 60; offset += 2) {
       const std::vector<float> values = adversarial(numel, 5);
       Guarded<bf16> low(std::vector<bf16>(numel), offset);
+      Guarded<fp16> half(std::vector<fp16>(numel), offset);
       Guarded<float> copy(std::vector<float>(numel), offset / 4 * 4);
       kernels().round_to(values.data(), low.data(), DType::bf16, numel);
+      kernels().round_to(values.data(), half.data(), DType::f16, numel);
       kernels().round_to(values.data(), copy.data(), DType::f32, numel);
       ASSERT_EQ(first_difference(low.values(), as_bf16(values)), numel);
+      ASSERT_EQ(first_difference(half.values(), as_fp16(values)), numel);
       ASSERT_EQ(first_difference(copy.values(), values), numel);
-      ASSERT_TRUE(low.guards_intact() && copy.guards_intact());
+      ASSERT_TRUE(low.guards_intact() && half.guards_intact() && copy.guards_intact());
     }
   }
 }

@@ -21,7 +21,7 @@ struct UpdateCase {
   MomentDType moments = MomentDType::f32;
   DType parameter_dtype = DType::f32;
   DType gradient_dtype = DType::f32;
-  std::optional<DType> low;
+  std::optional<DType> low = std::nullopt;
   std::uint64_t numel = 0, first_element = 0;
   std::size_t offset_bytes = 0;  // of the arrays, rounded to their own element size
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cpu_adam/update_piece.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 #include "unit/cpu_adam/isa_test.h"
@@ -152,8 +153,7 @@ TEST_P(UpdateOnIsa, a_span_across_a_multiple_of_2_to_the_32_elements_has_the_bit
   }
 }
 
-TEST_P(UpdateOnIsa, gradients_and_master_are_only_read_or_written_as_their_types_say) {
-  // An fp16 gradient past what fp32 tests reach: every half value.
+TEST_P(UpdateOnIsa, every_half_goes_through_as_gradient_and_as_output) {
   std::vector<float> halves;
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits)
     halves.push_back(to_float(fp16{static_cast<std::uint16_t>(bits)}));
@@ -166,6 +166,21 @@ TEST_P(UpdateOnIsa, gradients_and_master_are_only_read_or_written_as_their_types
   const UpdateValues after = updated(c, before, GetParam());
   for (std::size_t i = 0; i < halves.size(); ++i) {
     ASSERT_TRUE(same_bits(element(after.low, DType::f16, i), 0.0f - halves[i])) << halves[i];
+  }
+}
+
+TEST_P(UpdateOnIsa, stores_past_the_caches_have_the_bits_of_the_formula_and_touch_no_byte_beyond) {
+  const KernelTable& kernels = kernels_of(GetParam());
+  for (const std::uint64_t numel : {0, 31, 64, 100, 200, 1000}) {
+    for (const Formats& formats : every_format()) {
+      UpdateCase c = case_of(optimizers()[0], formats, numel);
+      c.offset_bytes = numel % 64;
+      const UpdateValues before = values_of(c, Inputs::adversarial, 31);
+      const UpdateValues after = updated(c, before, [&](const UpdateSpan& span) {
+        update_piece(kernels, span, constants_of(c.arguments), Stores::streaming);
+      });
+      ASSERT_EQ(difference(c, after, expected(c, before)), "") << described(c);
+    }
   }
 }
 
