@@ -44,8 +44,7 @@ std::string to_text(const AdamBenchReport& report) {
   std::string text = fmt::format(
       "{} thread{}{}, {}, {}\n"
       "GB/s: each state once in and out, the gradient in, 16-bit parameters out\n"
-      "ceiling: the same loads and stores with one addition each, in the same rounds; "
-      "s: by streaming stores\n",
+      "ceiling: the same loads and stores with one addition each, in the same rounds; s: by streaming\n",
       report.threads, report.threads == 1 ? "" : "s",
       report.placement.empty() ? "" : fmt::format(" ({})", report.placement), report.isa, cpu_model());
   for (const std::string& note : report.notes) text += note + '\n';

@@ -35,7 +35,7 @@ TEST_P(AdamParallel, update_has_the_bits_of_one_thread) {
 
 TEST_P(AdamParallel, a_large_update_writes_past_the_caches_with_the_same_bits) {
   const OptimizerArguments arguments = {.weight_decay = 0.01, .step = 3};
-  AdamCase input = ordinary_case((1 << 20) + 77, 5);
+  AdamCase input = ordinary_case((1 << 21) + 77, 5);
   input.low = Low::bf16;
   input.gradient_dtype = DType::bf16;
   for (const std::size_t offset : {0, 6}) {
