@@ -26,7 +26,7 @@ UpdateSpan part_of(const UpdateSpan& span, std::uint64_t begin, std::uint64_t nu
   const bool quantised = span.format.moments == MomentDType::int8;
   HEADRACE_CHECK(begin <= span.numel && numel <= span.numel - begin, "part [{}, +{}) of {} elements", begin,
                  numel, span.numel);
-  HEADRACE_CHECK(!quantised || numel == 0 || begin % quantised_block_numel == 0,
+  HEADRACE_CHECK(!quantised || begin % quantised_block_numel == 0 || begin == span.numel,
                  "a span of int8 moments is cut at element {}, within a quantisation block", begin);
   UpdateSpan part = span;
   part.state.master = advanced(span.state.master, begin * master_element_bytes(span));

@@ -1,6 +1,7 @@
 // DeviceKernels of the CUDA device: each call is one launch on the stream of its lane.
 #include "gpu/cuda_device.h"
 #include "gpu/optimizer_kernels.h"
+#include "gpu/update_kernels.h"
 #include "headrace/errors.h"
 #include "headrace/kernels.h"
 

@@ -87,68 +87,6 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// ---- Adam
-
-struct NoLow {};
-
-// The lines of headrace/optimizer.h, in its order.
-template <class Gradient, class Low, bool coupled>
-struct Adam {
-  static constexpr bool writes_low = !std::is_same_v<Low, NoLow>;
-  static constexpr int vector_numel = vector_numel_of<float>;
-  UpdateConstants constants;
-  float* master;
-  float* exp_avg;
-  float* exp_avg_sq;
-  const Gradient* gradient;
-  Low* low;
-
-  template <int n>
-  __device__ void run(std::int64_t i) const {
-    const UpdateConstants& c = constants;
-    Floats<n> p = load<n>(master + i), m = load<n>(exp_avg + i), v = load<n>(exp_avg_sq + i);
-    const Floats<n> gradients = load<n>(gradient + i);
-    for (int k = 0; k < n; ++k) {
-      float g = gradients[k] * c.gradient_scale;
-      if constexpr (coupled) g = fmaf(c.coupled_decay, p[k], g);
-      m[k] = fmaf(c.beta1, m[k], c.one_minus_beta1 * g);
-      v[k] = fmaf(c.beta2, v[k], (c.one_minus_beta2 * g) * g);
-      const float d = sqrtf(v[k]) / c.sqrt_bias2 + c.epsilon;
-      p[k] = p[k] * c.decay - c.step_size * (m[k] / d);
-    }
-    store<n>(exp_avg + i, m);
-    store<n>(exp_avg_sq + i, v);
-    store<n>(master + i, p);
-    if constexpr (writes_low) store<n>(low + i, p);
-  }
-  template <class Visit>
-  void pointers(Visit visit) {
-    visit(master), visit(exp_avg), visit(exp_avg_sq), visit(gradient);
-    if constexpr (writes_low) visit(low);
-  }
-};
-
-float* floats(std::byte* values) {
-  return reinterpret_cast<float*>(values);
-}
-
-template <class Gradient, class Low>
-void adam_of(KernelQueue& queue, const UpdateSpan& span, const UpdateConstants& constants) {
-  const auto run = [&]<bool coupled>(std::bool_constant<coupled>) {
-    const Adam<Gradient, Low, coupled> pass{.constants = constants,
-                                            .master = floats(span.state.master),
-                                            .exp_avg = floats(span.state.moments[0].values),
-                                            .exp_avg_sq = floats(span.state.moments[1].values),
-                                            .gradient = static_cast<const Gradient*>(span.gradient),
-                                            .low = static_cast<Low*>(span.low_precision)};
-    for_each_element(queue, "adam", pass, static_cast<std::int64_t>(span.numel));
-  };
-  if (constants.coupled_decay != 0.0f)
-    run(std::true_type{});
-  else
-    run(std::false_type{});
-}
-
 }  // namespace
 
 void sum_slices(KernelQueue& queue, std::span<const void* const> slices, DType dtype, std::uint64_t numel,
@@ -173,15 +111,6 @@ void round_and_norm(KernelQueue& queue, const float* sum, void* rounded, DType d
     using T = decltype(element);
     launch(queue, "round_and_norm", shape, round_and_norm_chunks<T>, sum, static_cast<T*>(rounded), count,
            partials);
-  });
-}
-
-void update(KernelQueue& queue, const UpdateSpan& span, const UpdateConstants& constants) {
-  with_element(span.gradient_dtype, [&](auto gradient) {
-    using Gradient = decltype(gradient);
-    if (span.low_precision == nullptr) return adam_of<Gradient, NoLow>(queue, span, constants);
-    with_element(span.low_precision_dtype,
-                 [&](auto low) { adam_of<Gradient, decltype(low)>(queue, span, constants); });
   });
 }
 

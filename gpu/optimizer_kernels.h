@@ -6,7 +6,7 @@
 #include <span>
 
 #include "gpu/kernel_queue.h"
-#include "headrace/optimizer_update.h"
+#include "headrace/dtype.h"
 
 namespace headrace {
 
@@ -20,7 +20,6 @@ void sum_slices(KernelQueue& queue, std::span<const void* const> slices, DType d
 // cpu_adam/sums_body.h.
 void round_and_norm(KernelQueue& queue, const float* sum, void* rounded, DType dtype, std::uint64_t numel,
                     double* partials);
-void update(KernelQueue& queue, const UpdateSpan& span, const UpdateConstants& constants);
 void round_to(KernelQueue& queue, const float* high, void* low, DType dtype, std::uint64_t numel);
 
 }  // namespace headrace

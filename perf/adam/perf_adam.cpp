@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "cpu_adam/adam_pieces.h"
 #include "cpu_adam/kernel_table.h"
+#include "cpu_adam/update_pieces.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
@@ -137,7 +137,9 @@ Figures measure(const Case& c, const State& state, int rounds) {
   const KernelTable& kernels = kernels_of(best_isa());
   const auto update = [&] { optimizer_update_parallel(block, {}); };
   const auto ceiling = [&] {
-    for_each_piece(block, [&](const UpdateSpan& piece) { kernels.ceiling(piece, Stores::cached); });
+    const GroupSpan only{.span = block, .group = 0};
+    for_each_part({&only, 1},
+                  [&](const UpdateSpan& part, std::uint32_t) { kernels.ceiling(part, Stores::cached); });
   };
 
   update(), ceiling();  // warm

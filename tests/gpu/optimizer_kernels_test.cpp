@@ -3,7 +3,6 @@
 
 #include "headrace/kernels.h"
 #include "tests/gpu/gpu_harness.h"
-#include "unit/cpu_adam/adam_cases.h"
 
 namespace headrace::test {
 namespace {
@@ -18,96 +17,6 @@ class OptimizerKernels : public GpuTest {
   }
   std::unique_ptr<DeviceKernels> kernels;
 };
-
-// ---- Adam
-
-AdamResult on_the_cpu(const AdamCase& input, const OptimizerArguments& arguments) {
-  return run(input, [&](const AdamArrays& block) { optimizer_update(block, arguments); });
-}
-
-// Every array on a border of 16 bytes, or each somewhere else between two of them.
-AdamResult on_the_gpu(Device& device, DeviceKernels& kernels, const AdamCase& input, bool aligned,
-                      const OptimizerArguments& arguments) {
-  const auto offset = [&](int array, DType dtype) {
-    return aligned ? 0 : static_cast<std::size_t>(array) * size_of(dtype);
-  };
-  const DType low_dtype = input.low == Low::bf16 ? DType::bf16 : DType::f32;
-  const std::vector<float> low_before(input.low == Low::none ? 0 : input.master.size());
-  const Operand master(device, input.master, offset(1, DType::f32));
-  const Operand exp_avg(device, input.exp_avg, offset(2, DType::f32));
-  const Operand exp_avg_sq(device, input.exp_avg_sq, offset(3, DType::f32));
-  const Operand gradient(device, input.gradient_dtype, input.gradient, offset(3, input.gradient_dtype));
-  const Operand low(device, low_dtype, low_before, offset(1, low_dtype));
-  kernels.update(Lane::compute,
-                 AdamArrays{.master = master.data<float>(),
-                            .exp_avg = exp_avg.data<float>(),
-                            .exp_avg_sq = exp_avg_sq.data<float>(),
-                            .gradient = gradient.data(),
-                            .gradient_dtype = input.gradient_dtype,
-                            .low_precision = input.low == Low::none ? nullptr : low.data(),
-                            .low_precision_dtype = low_dtype,
-                            .numel = input.master.size()},
-                 arguments);
-  AdamResult result{master.values<float>(), exp_avg.values<float>(), exp_avg_sq.values<float>(),
-                    low.values_of(low_dtype), true};
-  result.low.resize(input.master.size());
-  return result;
-}
-
-TEST_F(OptimizerKernels, an_update_has_the_bits_of_the_cpu_for_every_numel_dtype_decay_and_alignment) {
-  for (const std::uint64_t numel : numels) {
-    for (const DType gradient_dtype : element_types) {
-      for (const Low low : {Low::none, Low::bf16, Low::f32}) {
-        for (const bool decoupled : {false, true}) {
-          if (numel > 10000 && low != Low::bf16) continue;  // for time
-          AdamCase input = adversarial_case(numel, static_cast<std::uint32_t>(numel));
-          input.gradient_dtype = gradient_dtype;
-          input.low = low;
-          const OptimizerArguments arguments = {
-              .weight_decay = 0.1, .decoupled = decoupled, .step = 3, .gradient_scale = 0.37f};
-          const AdamResult wanted = on_the_cpu(input, arguments);
-          for (const bool aligned : {true, false})
-            ASSERT_EQ(difference(on_the_gpu(*device, *kernels, input, aligned, arguments), wanted), "")
-                << numel << " elements, gradient " << name_of(gradient_dtype) << ", low "
-                << static_cast<int>(low) << ", decoupled " << decoupled << ", aligned " << aligned;
-        }
-      }
-    }
-  }
-}
-
-TEST_F(OptimizerKernels, ten_updates_of_ordinary_values_have_the_bits_of_the_cpu) {
-  AdamCase cpu = ordinary_case(4097, 5), gpu = cpu;
-  for (std::uint64_t step = 1; step <= 10; ++step) {
-    const OptimizerArguments arguments = {.weight_decay = 0.01, .step = step};
-    const AdamResult wanted = on_the_cpu(cpu, arguments);
-    const AdamResult result = on_the_gpu(*device, *kernels, gpu, step % 2 == 0, arguments);
-    ASSERT_EQ(difference(result, wanted), "") << "step " << step;
-    cpu.master = wanted.master, cpu.exp_avg = wanted.exp_avg, cpu.exp_avg_sq = wanted.exp_avg_sq;
-    gpu.master = result.master, gpu.exp_avg = result.exp_avg, gpu.exp_avg_sq = result.exp_avg_sq;
-  }
-}
-
-// A wrong last bit of sqrt(v) / sqrt(1 - beta2^t) shows in the weight.
-TEST_F(OptimizerKernels, roots_and_quotients_are_correctly_rounded_over_their_range) {
-  AdamCase input = ordinary_case(1 << 15, 41);
-  std::mt19937 random(43);
-  for (float& v : input.exp_avg_sq)
-    v = std::bit_cast<float>(static_cast<std::uint32_t>(random() % 0x7f800001u));  // 0 to infinity
-  input.master.assign(input.master.size(), 0.0f);
-  input.exp_avg.assign(input.master.size(), 1.0f);
-  input.gradient.assign(input.master.size(), 0.0f);
-  for (const double beta2 : {0.0, 0.95, 0.9999999}) {
-    const OptimizerArguments arguments = {.learning_rate = 1.0, .beta2 = beta2, .epsilon = 0.0, .step = 2};
-    ASSERT_EQ(difference(on_the_gpu(*device, *kernels, input, true, arguments), expected(input, arguments)),
-              "")
-        << "beta2 " << beta2;
-  }
-}
-
-TEST_F(OptimizerKernels, arguments_without_meaning_are_refused) {
-  EXPECT_THROW(kernels->update(Lane::compute, {}, {.beta1 = 1.0}), UsageError);
-}
 
 // ---- Sums over ranks
 

@@ -1,6 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <map>
+#include <mutex>
+
+#include "cpu_adam/update_pieces.h"
 #include "headrace/cpu_pool.h"
+#include "headrace/errors.h"
 #include "unit/cpu_adam/adam_cases.h"
 
 namespace headrace::test {
@@ -26,6 +31,99 @@ TEST_P(AdamParallel, update_has_the_bits_of_one_thread) {
       ASSERT_EQ(difference(parallel, expected(input, arguments)), "") << numel << " elements";
     }
   }
+}
+
+// Parts of spans as for_each_part gave them: first element and length, in order.
+using Parts = std::multimap<std::uint64_t, std::uint64_t>;
+
+Parts parts_of(const std::vector<GroupSpan>& spans) {
+  std::mutex mutex;
+  Parts parts;
+  for_each_part(spans, [&](const UpdateSpan& part, std::uint32_t) {
+    const std::lock_guard lock(mutex);
+    parts.emplace(part.first_element, part.numel);
+  });
+  return parts;
+}
+
+// Without memory: where each is cut is all that is asked. Numbers of elements start anew far apart.
+constexpr std::uint64_t between_spans = std::uint64_t{1} << 40;
+
+std::vector<GroupSpan> spans_without_memory(const std::vector<std::uint64_t>& numels, MomentDType moments) {
+  std::vector<GroupSpan> spans;
+  for (const std::uint64_t numel : numels) {
+    GroupSpan& one = spans.emplace_back();
+    one.span.format.moments = moments;
+    one.span.numel = numel;
+    one.span.first_element = (spans.size() - 1) * between_spans;
+  }
+  return spans;
+}
+
+TEST_P(AdamParallel, parts_are_each_span_once_and_cut_between_quantisation_blocks) {
+  const std::vector<std::uint64_t> numels = {
+      0, 1, 63, 64, 65, 4096, 32767, 32768, 32769, 0, 0, 100001, 7, (std::uint64_t{1} << 33) + 17, 3, 0};
+  Parts parts = parts_of(spans_without_memory(numels, MomentDType::int8));
+  for (std::size_t s = 0; s < numels.size(); ++s) {
+    std::uint64_t next = 0;
+    while (next < numels[s]) {
+      const auto found = parts.find(s * between_spans + next);
+      ASSERT_NE(found, parts.end()) << "no part at element " << next << " of span " << s;
+      ASSERT_GT(found->second, 0u);
+      ASSERT_EQ(next % quantised_block_numel, 0u);
+      next += found->second;
+      parts.erase(found);
+    }
+    ASSERT_EQ(next, numels[s]) << "span " << s;
+  }
+  EXPECT_TRUE(parts.empty());
+}
+
+TEST_P(AdamParallel, many_small_spans_share_a_region) {
+  const std::vector<std::uint64_t> numels(10000, 4096);
+  EXPECT_EQ(parts_of(spans_without_memory(numels, MomentDType::f32)).size(), numels.size());
+}
+
+TEST_P(AdamParallel, a_list_has_the_bits_of_its_spans_one_by_one_each_with_its_group) {
+  const std::vector<OptimizerArguments> groups = {
+      {.weight_decay = 0.01, .step = 3}, {.learning_rate = 0.5, .step = 3}, {.decoupled = false, .step = 7}};
+  std::vector<AdamCase> inputs;
+  for (const std::uint64_t numel : {5, 0, 4096, 1, 200003, 33, 32768})
+    inputs.push_back(adversarial_case(numel, static_cast<std::uint32_t>(inputs.size())));
+  std::vector<GroupSpan> spans;
+  std::vector<AdamResult> results;
+  // Each run() holds the arrays of one case; the innermost has all of them.
+  const std::function<void(std::size_t)> add = [&](std::size_t i) {
+    if (i == inputs.size()) return optimizer_update_parallel(spans, groups);
+    results[i] = run(inputs[i], [&](const AdamArrays& block) {
+      spans.push_back({block, static_cast<std::uint32_t>(i % groups.size())});
+      add(i + 1);
+    });
+  };
+  results.resize(inputs.size());
+  add(0);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    EXPECT_EQ(difference(results[i], expected(inputs[i], groups[i % groups.size()])), "") << "span " << i;
+}
+
+TEST(AdamList, arguments_without_meaning_are_refused_also_where_the_list_is_empty) {
+  const std::vector<OptimizerArguments> groups = {{}, {.step = 0}}, groups_of_none;
+  EXPECT_THROW(optimizer_update_parallel(std::span<const GroupSpan>(), groups), UsageError);
+  EXPECT_NO_THROW(optimizer_update_parallel(std::span<const GroupSpan>(), groups_of_none));
+}
+
+TEST(AdamList, a_group_that_is_not_there_or_of_another_optimizer_is_refused_before_anything_is_changed) {
+  std::vector<float> values(4 * 64, 1.0f);
+  GroupSpan span;
+  span.span.state = state_arrays({}, reinterpret_cast<std::byte*>(values.data()), 64);
+  span.span.gradient = values.data() + 3 * 64;
+  span.span.numel = 64;
+  GroupSpan wrong = span;
+  wrong.group = 1;
+  const std::vector<OptimizerArguments> adam(1), both = {{}, {.kind = OptimizerKind::lion}};
+  EXPECT_THROW(optimizer_update_parallel(std::vector{span, wrong}, adam), UsageError);
+  EXPECT_THROW(optimizer_update_parallel(std::vector{span, wrong}, both), UsageError);
+  EXPECT_EQ(values, std::vector<float>(4 * 64, 1.0f));
 }
 
 }  // namespace
