@@ -26,8 +26,8 @@ constexpr bool master_is_bf16(const UpdateSpan& span) {
 struct KernelTable {
   // Whole tiles whose element numbers share their upper halves.
   void (*update)(const UpdateSpan& span, const UpdateConstants& constants, Stores stores);
-  // The loads and stores of `update` with one addition each: what memory allows, for benchmarks. Its values
-  // mean nothing.
+  // The loads and stores of `update` with one addition each, of whole tiles too: what memory allows, for
+  // benchmarks. Its values mean nothing.
   void (*ceiling)(const UpdateSpan& span, Stores stores);
   void (*sum_slices)(const void* const* slices, std::uint64_t slice_count, DType dtype, std::uint64_t numel,
                      float* sum, bool accumulate);

@@ -86,8 +86,8 @@ class QuantisedUpdate {
   float* scales_[most_moments];
 };
 
-// A block is encoded after the next one's update, which fills the time until its scale is known (measured: a
-// third faster in cache).
+// A block is encoded after the next one's update, which fills the time until its scale is known (measured in
+// cache: 5% of an update by Adam, 13% by Lion).
 template <class V, class Rule, class Master>
 void update_blocks(const UpdateSpan& span, const UpdateConstants& constants, Stores stores) {
   using Update = QuantisedUpdate<V, Rule, Master>;

@@ -1,6 +1,5 @@
 // The optimizers written out anew, one element after the other: the lines of optimizer.h in fp32, the state
-// formats by the scalar functions of state_codes.h, and the same optimizers as their papers have them in
-// double.
+// formats by the scalar functions of state_codes.h.
 #pragma once
 
 #include <algorithm>
