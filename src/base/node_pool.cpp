@@ -28,6 +28,13 @@ struct Here {
 };
 thread_local std::deque<Here> here;
 
+struct TakesPart {
+  TakesPart(const NodePool* pool, std::size_t home) { here.emplace_back(pool, home); }
+  TakesPart(const TakesPart&) = delete;
+  TakesPart& operator=(const TakesPart&) = delete;
+  ~TakesPart() { here.pop_back(); }
+};
+
 // Binds the threads that enter an arena, the caller's among them, until they leave it.
 class Binder final : public oneapi::tbb::task_scheduler_observer {
  public:
@@ -161,17 +168,21 @@ void NodePool::run_bound(const PieceWork& work) {
     for (std::uint64_t runner = 0; runner < std::min(others, work.count); ++runner) {
       if constexpr (plain_threads)
         plain.emplace_back([this, queues, home] {
-          const Here bound(this, home);
+          const TakesPart bound(this, home);
           queues->take_until_none(home);
         });
       else
         arenas_->arenas[home].enqueue([queues, home] { queues->take_until_none(home); });
     }
   }
-  if (inside || plain_threads)
+  if (inside) {
     queues->take_until_none(own);
-  else
+  } else if constexpr (plain_threads) {
+    const TakesPart bound(this, own);
+    queues->take_until_none(own);
+  } else {
     arenas_->arenas[own].execute([&] { queues->take_until_none(own); });
+  }
   queues->wait();
 }
 
