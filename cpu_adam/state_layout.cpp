@@ -67,7 +67,9 @@ std::string text_of(const StateFormat& format) {
                                  : fmt::format("{} master", name_of(format.master));
   const std::string moments =
       moment_count(format) == 0 ? "no moments" : fmt::format("{} moments", name_of(format.moments));
-  return fmt::format("{}{}{}, {}, {}", name_of(format.kind), amsgrad, momentum, master, moments);
+  // Their states are the same, and "adam" alone would name the coupled one.
+  const std::string_view kind = format.kind == OptimizerKind::adam ? "adamw or adam" : name_of(format.kind);
+  return fmt::format("{}{}{}, {}, {}", kind, amsgrad, momentum, master, moments);
 }
 
 Moment moment_of(const StateFormat& format, int index) {

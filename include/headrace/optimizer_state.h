@@ -32,7 +32,7 @@ struct StateFormat {
   bool operator==(const StateFormat&) const = default;
 };
 StateFormat format_of(const OptimizerArguments& arguments, MasterDType master, MomentDType moments);
-std::string text_of(const StateFormat& format);  // "adam, fp32 master, int8 moments"
+std::string text_of(const StateFormat& format);  // "adamw or adam, fp32 master, int8 moments"
 
 // One of the arrays behind the master. Squared ones are never negative, and int8 keeps their roots.
 struct Moment {

@@ -132,6 +132,8 @@ void read_states(const TuneFlags& flags, TuneOptions& options) {
   const auto moments =
       static_cast<MomentDType>(choice_of("--moments", flags.moments, {"fp32", "bf16", "int8"}));
   options.states = format_of(optimizer, master, moments);
+  if (!flags.moments.empty() && moment_count(options.states) == 0)
+    throw UsageError("--moments has a meaning for optimizers that keep moments: SGD does with --momentum.");
   options.momentum = optimizer.momentum;
 }
 

@@ -145,9 +145,10 @@ void Engine::Impl::refuse_overflow_at_floor(const TrainingState& state) {
   throw Error(fmt::format(
       "step {}: the gradient is not finite, and the loss scale is at its minimum of {}, so no smaller one "
       "can help. The first such value is {}. The weights are those of before this step. Something is "
-      "beyond fp16's largest number, 65504: go on with a smaller --learning-rate or --clip, or train with "
+      "beyond fp16's largest number, 65504: {} with a smaller --learning-rate or --clip, or train with "
       "--dtype bf16, which has the range of fp32 and needs no loss scale.",
-      state.iteration, state.loss_scale.scale, overflow_place(context, *gradients)));
+      state.iteration, state.loss_scale.scale, overflow_place(context, *gradients),
+      states->swap() != nullptr ? "go on from the step before (--resume swap)" : "start again"));
 }
 
 // Averages over ranks and micro-batches, unscales and clips, all in one factor. Clipping as torch does it.

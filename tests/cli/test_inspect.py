@@ -45,8 +45,8 @@ class Inspect(ProgramTest):
         read_store = pathlib.Path(__file__).parents[1] / "python" / "read_store.py"
         nano = ["train", *NANO, *ON_NVME, "--schedule", "constant", "--quiet", "--steps", 2, "--overwrite-swap"]
         for flags, optimizer, text in (
-            (["--moments", "int8", "--amsgrad"], "adam", "adam with amsgrad, fp32 master, int8 moments"),
-            (["--moments", "bf16", "--master-dtype", "bf16"], "adam", "adam, bf16 master, bf16 moments"),
+            (["--moments", "int8", "--amsgrad"], "adam", "adamw or adam with amsgrad, fp32 master, int8 moments"),
+            (["--moments", "bf16", "--master-dtype", "bf16"], "adam", "adamw or adam, bf16 master, bf16 moments"),
             (["--optimizer", "sgd", "--momentum", 0.9, "--moments", "int8"], "sgd", "sgd with momentum, fp32 master, int8 moments"),
             (["--optimizer", "lion", "--master-dtype", "bf16"], "lion", "lion, bf16 master, fp32 moments"),
         ):

@@ -123,7 +123,7 @@ class Tune(ProgramTest):
         self.succeeds(*TUNE, "--seconds", 2, "--moments", "int8", "--master-dtype", "bf16", "--parameters", "1e6", "--to", "swap.json",
                       "--json", "report.json")
         report = json.loads((self.folder / "report.json").read_text())
-        self.assertEqual(report["states"], "adam, bf16 master, int8 moments")
+        self.assertEqual(report["states"], "adamw or adam, bf16 master, int8 moments")
         self.assertEqual(report["predicted"]["written_bytes_a_step"], 2 * 10**6 + 2 * (10**6 + 4 * 10**6 // 64))
         printed = json.loads(self.succeeds("train", *TINY, "--config", "swap.json", "--print-config").stdout)["headrace"]
         self.assertEqual((printed["moments"], printed["master_dtype"]), ("int8", "bf16"))
@@ -145,7 +145,8 @@ class Tune(ProgramTest):
                 (["--parameters", "1.5"], "--parameters"), (["--parameters", -1], "--parameters"),
                 (["--moments", "int4"], "int8"), (["--master-dtype", "none"], "--master-dtype"),
                 (["--optimizer", "adm"], "adamw"), (["--momentum", 0.9], "--optimizer sgd"),
-                (["--optimizer", "sgd", "--momentum", 2], "--momentum"), (["--optimizer", "lion", "--amsgrad"], "--amsgrad"),
+                (["--optimizer", "sgd", "--momentum", 2], "--momentum"),
+                (["--optimizer", "lion", "--amsgrad"], "--amsgrad"), (["--optimizer", "sgd", "--moments", "int8"], "--moments"),
                 (["--durability", "perhaps"], "--durability"), (["--threads", 0], "--threads"),
                 (["--endurance-tbw", "-3"], "--endurance-tbw"), (["--json", "no/such/folder.json"], "--json"),
                 (["--to", "swap"], "--to"), (["--second", 3], "--seconds")):

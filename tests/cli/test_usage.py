@@ -217,7 +217,7 @@ class Plan(ProgramTest):
             plan = json.loads(self.succeeds("plan", "--model", "gpt2-124m", "--json", *flags).stdout)
             self.assertEqual(plan["state_bytes_a_parameter"], bytes_a_parameter, flags)
             self.assertAlmostEqual(plan["tiers"]["device"]["optimizer"] / plan["parameters"] / bytes_a_parameter, 1, 2, flags)
-        self.assertIn("adam, fp32 master, int8 moments; 6.125 bytes a parameter",
+        self.assertIn("adamw or adam, fp32 master, int8 moments; 6.125 bytes a parameter",
                       self.succeeds("plan", "--model", "gpt2-mini", "--moments", "int8").stdout)
 
     def test_plan_takes_the_flags_of_train_and_shows_wear(self):

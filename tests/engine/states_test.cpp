@@ -78,21 +78,22 @@ std::vector<Combination> beside_parameters() {
 
 class EveryState : public ::testing::TestWithParam<MasterDType> {};
 
-// Combinations, ranks and sizes of blocks rotate: every state meets three of them.
+// Combinations, ranks and sizes of blocks rotate, none in step with another.
 TEST_P(EveryState, has_the_bits_of_the_unsharded_computation) {
   const std::vector<Combination> combinations =
       GetParam() == MasterDType::none ? beside_parameters() : legal_combinations(true);
-  std::size_t variant = 0;
+  std::size_t count = 0;
   for (const States& states : states_with(GetParam()))
     for (const int world_size : {1, 2, 4}) {
       const TemporaryFolder folder;
+      const std::size_t variant = count * 11 + count / 3;
+      ++count;
       const Combination& combination = combinations[variant % combinations.size()];
       EngineRun run = run_of(states, combination, world_size, folder);
       const Bytes chunk = block_chunk_bytes(run.options.state_format());
       if (GetParam() != MasterDType::bf16 && variant % 4 == 3) run.options.dtype = DType::f32;
       run.options.swap_block_bytes = (1 + variant % 3) * chunk + variant % 2;
       run.options.swap_cache_bytes = variant % 5 == 0 ? 2 * chunk : 0;
-      variant += 7;
       EXPECT_EQ(run_engine(run).hash, run_oracle(run).hash)
           << describe(states) << ", " << describe(combination) << ", ranks " << world_size;
     }
@@ -156,7 +157,7 @@ TEST(ResumedStates, of_another_format_are_refused_with_the_flag_that_differs) {
   EXPECT_THAT(refusal([](EngineOptions& o) { o.master_dtype = MasterDType::bf16; }),
               HasSubstr("--master-dtype is fp32 in the store, bf16 here"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.optimizer.kind = OptimizerKind::lion; }),
-              HasSubstr("--optimizer is adam in the store, lion here"));
+              HasSubstr("--optimizer is adamw or adam in the store, lion here"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.optimizer.amsgrad = true; }),
               HasSubstr("--amsgrad is false in the store, true here"));
 }
