@@ -17,12 +17,6 @@ inline constexpr int norm_lanes = 32;
 // aligned to a cache line.
 enum class Stores : std::uint8_t { cached, streaming };
 
-// Whether state.master is rounded stochastically to bf16; else it is fp32.
-constexpr bool master_is_bf16(const UpdateSpan& span) {
-  return span.format.master == MasterDType::bf16 ||
-         (span.format.master == MasterDType::none && span.parameter_dtype == DType::bf16);
-}
-
 struct KernelTable {
   // Whole tiles whose element numbers share their upper halves.
   void (*update)(const UpdateSpan& span, const UpdateConstants& constants, Stores stores);

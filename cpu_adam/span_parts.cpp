@@ -11,15 +11,6 @@ Pointer advanced(Pointer start, Bytes bytes) {
   return start == nullptr ? nullptr : static_cast<Pointer>(static_cast<Byte*>(start) + bytes);
 }
 
-Bytes master_element_bytes(const UpdateSpan& span) {
-  if (span.format.master == MasterDType::none) return size_of(span.parameter_dtype);
-  return span.format.master == MasterDType::f32 ? sizeof(float) : sizeof(bf16);
-}
-
-Bytes moment_element_bytes(MomentDType dtype) {
-  return dtype == MomentDType::f32 ? sizeof(float) : dtype == MomentDType::bf16 ? sizeof(bf16) : 1;
-}
-
 }  // namespace
 
 UpdateSpan part_of(const UpdateSpan& span, std::uint64_t begin, std::uint64_t numel) {
@@ -29,9 +20,9 @@ UpdateSpan part_of(const UpdateSpan& span, std::uint64_t begin, std::uint64_t nu
   HEADRACE_CHECK(!quantised || numel == 0 || begin % quantised_block_numel == 0,
                  "a span of int8 moments is cut at element {}, within a quantisation block", begin);
   UpdateSpan part = span;
-  part.state.master = advanced(span.state.master, begin * master_element_bytes(span));
+  part.state.master = advanced(span.state.master, begin * size_of(master_dtype(span)));
   for (MomentArray& moment : part.state.moments) {
-    moment.values = advanced(moment.values, begin * moment_element_bytes(span.format.moments));
+    moment.values = advanced(moment.values, begin * size_of(span.format.moments));
     if (quantised && moment.scales != nullptr) moment.scales += begin / quantised_block_numel;
   }
   part.gradient = advanced(span.gradient, begin * size_of(span.gradient_dtype));

@@ -59,17 +59,19 @@ StateFormat format_of(const OptimizerArguments& arguments, MasterDType master, M
           .moments = moments};
 }
 
+std::string optimizer_text(const StateFormat& format) {
+  const std::string_view kind = format.kind == OptimizerKind::adam ? "adamw or adam" : name_of(format.kind);
+  return fmt::format("{}{}{}", kind, format.amsgrad ? " with amsgrad" : "",
+                     format.momentum ? " with momentum" : "");
+}
+
 std::string text_of(const StateFormat& format) {
-  const std::string_view amsgrad = format.amsgrad ? " with amsgrad" : "",
-                         momentum = format.momentum ? " with momentum" : "";
   const std::string master = format.master == MasterDType::none
                                  ? "parameters as the master"
                                  : fmt::format("{} master", name_of(format.master));
   const std::string moments =
       moment_count(format) == 0 ? "no moments" : fmt::format("{} moments", name_of(format.moments));
-  // Their states are the same, and "adam" alone would name the coupled one.
-  const std::string_view kind = format.kind == OptimizerKind::adam ? "adamw or adam" : name_of(format.kind);
-  return fmt::format("{}{}{}, {}, {}", kind, amsgrad, momentum, master, moments);
+  return fmt::format("{}, {}, {}", optimizer_text(format), master, moments);
 }
 
 Moment moment_of(const StateFormat& format, int index) {

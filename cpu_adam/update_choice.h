@@ -41,7 +41,7 @@ template <class V>
 void update(const UpdateSpan& span, const UpdateConstants& constants, Stores stores) {
   with_rule(
       span.format, [&]<class Rule>() __attribute__((always_inline)) {
-        if (master_is_bf16(span)) {
+        if (master_dtype(span) == DType::bf16) {
           update_with<V, Rule, bf16>(span, constants, stores);
         } else {
           update_with<V, Rule, float>(span, constants, stores);
@@ -51,7 +51,7 @@ void update(const UpdateSpan& span, const UpdateConstants& constants, Stores sto
 
 template <class V>
 void ceiling(const UpdateSpan& span, Stores stores) {
-  if (master_is_bf16(span)) {
+  if (master_dtype(span) == DType::bf16) {
     ceiling_with<V, bf16>(span, stores);
   } else {
     ceiling_with<V, float>(span, stores);

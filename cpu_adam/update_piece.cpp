@@ -2,17 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "headrace/errors.h"
 
 namespace headrace {
 namespace {
-
-std::string described(const StateFormat& format) {
-  return fmt::format("{}{}{}", name_of(format.kind), format.amsgrad ? " with amsgrad" : "",
-                     format.momentum ? " with momentum" : "");
-}
 
 // A tile of a span's own types with room for `numel` of its elements; the others are 0, and their results are
 // dropped.
@@ -28,22 +22,6 @@ void copy_bytes(void* to, const void* from, Bytes bytes) {
   if (to != nullptr && from != nullptr && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-Bytes master_element_bytes(const UpdateSpan& span) {
-  return master_is_bf16(span) ? sizeof(bf16) : sizeof(float);
-}
-
-Bytes moment_element_bytes(const UpdateSpan& span) {
-  switch (span.format.moments) {
-    case MomentDType::f32:
-      return sizeof(float);
-    case MomentDType::bf16:
-      return sizeof(bf16);
-    case MomentDType::int8:
-      break;
-  }
-  return sizeof(std::uint8_t);
-}
-
 // The span's place in the tile.
 UpdateSpan placed(const UpdateSpan& span, PaddedTile& tile) {
   UpdateSpan padded = span;
@@ -57,9 +35,10 @@ UpdateSpan placed(const UpdateSpan& span, PaddedTile& tile) {
 }
 
 void copy_states(const UpdateSpan& to, const UpdateSpan& from, std::uint64_t numel) {
-  copy_bytes(to.state.master, from.state.master, numel * master_element_bytes(from));
+  copy_bytes(to.state.master, from.state.master, numel * size_of(master_dtype(from)));
   for (std::size_t k = 0; k < static_cast<std::size_t>(moment_count(from.format)); ++k) {
-    copy_bytes(to.state.moments[k].values, from.state.moments[k].values, numel * moment_element_bytes(from));
+    copy_bytes(to.state.moments[k].values, from.state.moments[k].values,
+               numel * size_of(from.format.moments));
     if (from.format.moments == MomentDType::int8)
       copy_bytes(to.state.moments[k].scales, from.state.moments[k].scales, sizeof(float));
   }
@@ -109,7 +88,7 @@ void require_meaning(const UpdateSpan& span, const OptimizerArguments& arguments
   const StateFormat wanted = format_of(arguments, span.format.master, span.format.moments);
   if (span.format != wanted)
     throw UsageError(fmt::format("optimizer update: the states are those of {}, the arguments those of {}",
-                                 described(span.format), described(wanted)));
+                                 optimizer_text(span.format), optimizer_text(wanted)));
   if (span.format.master == MasterDType::none && span.parameter_dtype == DType::f16)
     throw UsageError(
         "optimizer update: fp16 parameters cannot be their own master; keep an fp32 or bf16 master");

@@ -17,16 +17,22 @@ __global__ void __launch_bounds__(256)
   for (std::int64_t i = vectors * n + first_item(); i < numel; i += item_step()) pass.template run<1>(i);
 }
 
+// `aligned`: whether vectors of each array fit loads of their own size.
 template <class Pass>
-void for_each_element(KernelQueue& queue, const char* name, Pass pass, std::int64_t numel) {
+void for_each_element(KernelQueue& queue, const char* name, const Pass& pass, std::int64_t numel, bool aligned) {
   constexpr unsigned threads = 256;
   constexpr int n = Pass::vector_numel;
-  bool aligned = true;
-  pass.pointers([&](auto& pointer) { aligned = aligned && aligned_for<n>(pointer); });
   const std::int64_t vectors = aligned ? numel / n : 0;
   const LaunchShape shape{.grid = grid_blocks(aligned ? (numel + n - 1) / n : numel, threads),
                           .block = threads};
   launch(queue, name, shape, each_element<Pass>, pass, numel, vectors);
+}
+
+template <class Pass>
+void for_each_element(KernelQueue& queue, const char* name, Pass pass, std::int64_t numel) {
+  bool aligned = true;
+  pass.pointers([&](auto& pointer) { aligned = aligned && aligned_for<Pass::vector_numel>(pointer); });
+  for_each_element(queue, name, pass, numel, aligned);
 }
 
 // The pass that only rounds, or widens.

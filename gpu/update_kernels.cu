@@ -58,22 +58,12 @@ struct Update {
   }
 };
 
-template <class Pass>
-void run_elements(KernelQueue& queue, const Pass& pass, std::int64_t numel) {
-  constexpr unsigned threads = 256;
-  constexpr int n = Pass::vector_numel;
-  const std::int64_t vectors = pass.aligned() ? numel / n : 0;
-  const LaunchShape shape{.grid = grid_blocks(vectors > 0 ? (numel + n - 1) / n : numel, threads),
-                          .block = threads};
-  launch(queue, "update", shape, each_element<Pass>, pass, numel, vectors);
-}
-
 template <class Master, class T, class Gradient>
 void update_elements(KernelQueue& queue, const UpdateSpan& span, const UpdateConstants& constants) {
   Update<Master, T, Gradient> pass{.arrays = UpdateArrays<Master, Gradient>::of(span, constants), .moments = {}};
   for (int j = 0; j < pass.arrays.moment_count; ++j)
     pass.moments[j] = reinterpret_cast<T*>(span.state.moments[static_cast<std::size_t>(j)].values);
-  run_elements(queue, pass, static_cast<std::int64_t>(span.numel));
+  for_each_element(queue, "update", pass, static_cast<std::int64_t>(span.numel), pass.aligned());
 }
 
 // ---- Moments of 8 bits: a warp takes a quantisation block, two elements a thread
@@ -174,17 +164,12 @@ void update_of(KernelQueue& queue, const UpdateSpan& span, const UpdateConstants
   }
 }
 
-bool master_is_bf16(const UpdateSpan& span) {
-  if (span.format.master == MasterDType::none) return span.parameter_dtype == DType::bf16;
-  return span.format.master == MasterDType::bf16;
-}
-
 }  // namespace
 
 void update(KernelQueue& queue, const UpdateSpan& span, const UpdateConstants& constants) {
   with_element(span.gradient_dtype, [&](auto gradient) {
     using Gradient = decltype(gradient);
-    if (master_is_bf16(span))
+    if (master_dtype(span) == DType::bf16)
       update_of<__nv_bfloat16, Gradient>(queue, span, constants);
     else
       update_of<float, Gradient>(queue, span, constants);

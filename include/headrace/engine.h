@@ -71,6 +71,8 @@ struct EngineOptions {
   std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
   Durability durability = Durability::step;
 
+  // Skipped steps are then how the scale is found, and the engine ends them at the smallest.
+  bool searches_loss_scale() const { return dtype == DType::f16 && loss_scale.fixed == 0; }
   StateFormat state_format() const { return format_of(optimizer, master_dtype, moment_dtype); }
 };
 

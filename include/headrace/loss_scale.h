@@ -28,6 +28,7 @@ class LossScaler {
  public:
   // Beyond it the scale does not grow: its inverse would leave fp32's normal numbers.
   static constexpr int largest_power = 100;
+  static constexpr double largest_scale = 0x1p100;  // 2 to it
 
   // Throws UsageError on values without meaning: a window or hysteresis of 0, a minimum that is not above 0
   // or is above the first scale, a scale that is not a finite number above 0, or beyond the largest power.

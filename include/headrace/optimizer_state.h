@@ -20,6 +20,10 @@ enum class MomentDType : std::uint8_t { f32, bf16, int8 };
 enum class MasterDType : std::uint8_t { f32, bf16, none };
 std::string_view name_of(MomentDType dtype);  // "fp32", "bf16", "int8"
 std::string_view name_of(MasterDType dtype);  // "fp32", "bf16", "none"
+// Of one value; int8's scales are beside them.
+constexpr Bytes size_of(MomentDType dtype) {
+  return dtype == MomentDType::f32 ? sizeof(float) : dtype == MomentDType::bf16 ? sizeof(bf16) : 1;
+}
 
 inline constexpr int most_moments = 3;
 
@@ -32,6 +36,8 @@ struct StateFormat {
   bool operator==(const StateFormat&) const = default;
 };
 StateFormat format_of(const OptimizerArguments& arguments, MasterDType master, MomentDType moments);
+// "adamw or adam with amsgrad": their states are alike.
+std::string optimizer_text(const StateFormat& format);
 std::string text_of(const StateFormat& format);  // "adamw or adam, fp32 master, int8 moments"
 
 // One of the arrays behind the master. Squared ones are never negative, and int8 keeps their roots.

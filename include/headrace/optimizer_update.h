@@ -30,6 +30,11 @@ struct UpdateSpan {
   std::uint64_t first_element =
       0;  // its number among all elements of the model: what random bits are drawn by
 };
+// The type of state.master.
+constexpr DType master_dtype(const UpdateSpan& span) {
+  if (span.format.master == MasterDType::none) return span.parameter_dtype;
+  return span.format.master == MasterDType::f32 ? DType::f32 : DType::bf16;
+}
 // Elements [begin, begin + numel) of it.
 UpdateSpan part_of(const UpdateSpan& span, std::uint64_t begin, std::uint64_t numel);
 

@@ -92,7 +92,7 @@ struct Round {
 
 Round measure_round(SwapPipeline& pipeline, int number, double compute, std::uint32_t buffers) {
   Round round;
-  const auto real = [&] { round.real = pipeline.step(UpdateKind::adam); };
+  const auto real = [&] { round.real = pipeline.step(UpdateKind::real); };
   if (number % 2 == 0) real();
   round.null = pipeline.step(UpdateKind::null);
   if (number % 2 == 1) real();
@@ -124,7 +124,7 @@ struct Measured {
 };
 
 Measured measure(SwapPipeline& pipeline, const SwapPoint& point, int rounds) {
-  (void)pipeline.step(UpdateKind::adam);  // writes the second generation
+  (void)pipeline.step(UpdateKind::real);  // writes the second generation
   (void)pipeline.step(UpdateKind::null);
   Measured measured;
   measured.peak_rss = peak_rss_bytes();

@@ -177,13 +177,6 @@ std::string one_round_note(double seconds) {
   return fmt::format("1 round a case, where MAD is -: give --seconds {:g}, or fewer --block/--depth", more);
 }
 
-double median_deviation(const std::vector<double>& values) {
-  const double middle = median(values);
-  std::vector<double> deviations;
-  for (const double value : values) deviations.push_back(std::abs(value - middle));
-  return median(deviations);
-}
-
 SustainedSummary sustained_summary(const std::vector<double>& rates) {
   const std::size_t n = rates.size(), third = std::max<std::size_t>(n / 3, 1);
   SustainedSummary summary{.steady = median(slice(rates, n - third, n))};

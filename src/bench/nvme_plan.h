@@ -82,9 +82,6 @@ class SampleSchedule {
 // What to do where the time was enough for one sample of a case.
 std::string one_round_note(double seconds);
 
-// Median absolute deviation from the median.
-double median_deviation(const std::vector<double>& values);
-
 // Of the rates of equal intervals of continuous work; at least one.
 struct SustainedSummary {
   double first = 0;      // the highest median of three neighbours in the first third: the fast cache

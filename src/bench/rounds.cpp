@@ -1,6 +1,7 @@
 #include "src/bench/rounds.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "headrace/errors.h"
 
@@ -92,6 +93,13 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 != 0) return *middle;
   return (*std::max_element(values.begin(), middle) + *middle) / 2;
+}
+
+double median_deviation(const std::vector<double>& values) {
+  const double middle = median(values);
+  std::vector<double> deviations;
+  for (const double value : values) deviations.push_back(std::abs(value - middle));
+  return median(deviations);
 }
 
 }  // namespace headrace

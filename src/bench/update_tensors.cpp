@@ -68,21 +68,14 @@ Offsets offsets_of(const UpdateCase& one) {
   return at;
 }
 
-Bytes moment_value_bytes(MomentDType dtype) {
-  return dtype == MomentDType::f32 ? sizeof(float) : dtype == MomentDType::bf16 ? sizeof(bf16) : 1;
-}
-
 // The arrays of one tensor.
-std::vector<std::span<std::byte>> arrays_of(const UpdateCase& one, const UpdateSpan& span) {
+std::vector<std::span<std::byte>> arrays_of(const UpdateSpan& span) {
   std::vector<std::span<std::byte>> arrays;
   const std::uint64_t numel = span.numel;
-  const Bytes master = one.format.master == MasterDType::f32    ? sizeof(float)
-                       : one.format.master == MasterDType::bf16 ? sizeof(bf16)
-                                                                : size_of(one.format.parameters);
-  arrays.emplace_back(span.state.master, numel * master);
+  arrays.emplace_back(span.state.master, numel * size_of(master_dtype(span)));
   for (int k = 0; k < moment_count(span.format); ++k) {
     const MomentArray& moment = span.state.moments[static_cast<std::size_t>(k)];
-    arrays.emplace_back(moment.values, numel * moment_value_bytes(span.format.moments));
+    arrays.emplace_back(moment.values, numel * size_of(span.format.moments));
     if (moment.scales != nullptr)
       arrays.emplace_back(reinterpret_cast<std::byte*>(moment.scales),
                           numel / quantised_block_numel * sizeof(float));
@@ -102,9 +95,7 @@ std::vector<std::byte> pattern_of(DType dtype, float low, float high) {
   std::vector<std::byte> pattern(pattern_numel * size_of(dtype));
   for (std::uint64_t i = 0; i < pattern_numel; ++i) {
     const float x = low + (high - low) * static_cast<float>(i * 2654435761u % 1024) / 1024.0f;
-    if (dtype == DType::f32) std::memcpy(pattern.data() + 4 * i, &x, 4);
-    if (dtype == DType::bf16) reinterpret_cast<bf16*>(pattern.data())[i] = to_bf16(x);
-    if (dtype == DType::f16) reinterpret_cast<fp16*>(pattern.data())[i] = to_fp16(x);
+    set_element(pattern.data(), i, dtype, x);
   }
   return pattern;
 }
@@ -149,10 +140,6 @@ struct Patterns {
 };
 
 }  // namespace
-
-std::span<const UpdateFormat> update_formats() {
-  return formats;
-}
 
 const UpdateFormat& update_format(std::string_view name) {
   return named(std::span<const UpdateFormat>(formats), name, "format");
@@ -214,7 +201,7 @@ std::vector<NodeRun> node_runs(const UpdateCase& one, std::span<std::byte> memor
     return deal_blocks(placement, std::vector<Bytes>(one.shape.tensors, offsets_of(one).end));
   std::vector<NodeRun> runs;
   for (const GroupSpan& tensor : lay_out(one, memory))
-    for (const std::span<std::byte> array : arrays_of(one, tensor.span)) {
+    for (const std::span<std::byte> array : arrays_of(tensor.span)) {
       const auto begin = static_cast<Bytes>(array.data() - memory.data());
       for (const NodeRun& run : divide_array(placement, array.size()))
         runs.push_back({.node = run.node, .begin = begin + run.begin, .end = begin + run.end});

@@ -20,7 +20,6 @@ struct UpdateFormat {
   DType parameters = DType::f32;       // the master itself where there is none beside them
   std::optional<DType> low_precision;  // written beside the master
 };
-std::span<const UpdateFormat> update_formats();
 const UpdateFormat& update_format(std::string_view name);         // throws UsageError
 OptimizerArguments update_arguments(std::string_view optimizer);  // the same
 

@@ -22,20 +22,10 @@ struct AdamFlags {
   bool json = false;
 };
 
-// Each once, in the order of `known`.
 std::vector<std::string> names_of(const std::string& flag, const Values& given,
                                   const std::vector<std::string_view>& known) {
-  const std::vector<std::string> words = words_of(flag, given);
-  for (const std::string& word : words) {
-    if (std::find(known.begin(), known.end(), word) != known.end()) continue;
-    const std::string nearest = nearest_name(word, known);
-    throw UsageError(fmt::format("{}: \"{}\" is not one of {}.{}", flag, shortened(word),
-                                 fmt::join(known, ", "),
-                                 nearest.empty() ? "" : fmt::format(" Did you mean {}?", nearest)));
-  }
   std::vector<std::string> names;
-  for (const std::string_view name : known)
-    if (std::find(words.begin(), words.end(), name) != words.end()) names.emplace_back(name);
+  for (const std::size_t place : places_of(flag, given, known)) names.emplace_back(known[place]);
   return names;
 }
 

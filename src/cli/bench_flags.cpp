@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 
 #include "headrace/errors.h"
 #include "headrace/memory.h"
@@ -155,6 +156,23 @@ std::vector<std::string> words_of(const std::string& flag, const std::vector<std
     start = end + 1;
   }
   return words;
+}
+
+std::vector<std::size_t> places_of(const std::string& flag, const std::vector<std::string>& given,
+                                   std::span<const std::string_view> known) {
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  std::set<std::size_t> places;
+  for (const std::string& word : words_of(flag, given)) {
+    const auto found = std::find(names.begin(), names.end(), word);
+    if (found == names.end()) {
+      const std::string nearest = nearest_name(word, names);
+      throw UsageError(fmt::format("{}: \"{}\" is not one of {}.{}", flag, shortened(word),
+                                   fmt::join(names, ", "),
+                                   nearest.empty() ? "" : fmt::format(" Did you mean {}?", nearest)));
+    }
+    places.insert(static_cast<std::size_t>(found - names.begin()));
+  }
+  return {places.begin(), places.end()};
 }
 
 double parse_link_rate(const std::string& text, const std::string& flag) {

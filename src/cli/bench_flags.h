@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/backends.h"
@@ -36,6 +38,9 @@ class BenchFlags {
 
 // The words between the commas of a flag's value.
 std::vector<std::string> words_of(const std::string& flag, const std::vector<std::string>& given);
+// The places among `known` of the words of a flag's value, each once, in rising order.
+std::vector<std::size_t> places_of(const std::string& flag, const std::vector<std::string>& given,
+                                   std::span<const std::string_view> known);
 // "8GB/s" as bytes a second, not slower than any link there is.
 double parse_link_rate(const std::string& text, const std::string& flag);
 double parse_seconds(const std::string& text, const std::string& flag, double least, double most);

@@ -65,21 +65,11 @@ std::vector<std::uint32_t> depths_of(const Values& given) {
 }
 
 // `known` in the order of their enum.
-template <class Enum, std::size_t count>
+template <class Enum>
 std::vector<Enum> names_of(const std::string& flag, const Values& given,
-                           const std::array<std::string_view, count>& known) {
+                           std::span<const std::string_view> known) {
   std::vector<Enum> values;
-  for (const std::string& word : words_of(flag, given)) {
-    const auto found = std::find(known.begin(), known.end(), word);
-    if (found == known.end()) {
-      const std::string nearest = nearest_name(word, known);
-      throw UsageError(fmt::format("{}: \"{}\" is not one of {}.{}", flag, shortened(word),
-                                   fmt::join(known, ", "),
-                                   nearest.empty() ? "" : fmt::format(" Did you mean {}?", nearest)));
-    }
-    values.push_back(static_cast<Enum>(found - known.begin()));
-  }
-  sort_unique(values);
+  for (const std::size_t place : places_of(flag, given, known)) values.push_back(static_cast<Enum>(place));
   return values;
 }
 

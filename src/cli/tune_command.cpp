@@ -45,12 +45,20 @@ double number_of(const std::string& flag, const std::string& text, double least,
   return value;
 }
 
+// The choice's place among the names; 0 where none is given.
+std::size_t choice_of(const std::string& flag, const std::vector<std::string>& given,
+                      const std::vector<std::string>& names) {
+  if (given.empty()) return 0;
+  const std::string& name = only_value(flag, given);
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end())
+    throw UsageError(
+        fmt::format("{}: \"{}\" is not one of {}.", flag, shortened(name), fmt::join(names, ", ")));
+  return static_cast<std::size_t>(found - names.begin());
+}
+
 Durability durability_of(const std::vector<std::string>& given) {
-  if (given.empty()) return Durability::step;
-  const std::string& name = only_value("--durability", given);
-  if (name == "step") return Durability::step;
-  if (name == "none") return Durability::none;
-  throw UsageError(fmt::format("--durability: \"{}\" is not one of step, none.", shortened(name)));
+  return choice_of("--durability", given, {"step", "none"}) == 0 ? Durability::step : Durability::none;
 }
 
 Bytes memory_limit(const std::vector<std::string>& given) {
@@ -100,18 +108,6 @@ std::uint32_t parity_of(const TuneFlags& flags) {
         fmt::format("--swap-parity {} needs at least {} swap paths, {} given.", parity, parity + 1,
                     flags.swap_paths.size() == 1 ? "1 is" : fmt::format("{} are", flags.swap_paths.size())));
   return parity;
-}
-
-// The choice's place among the names; 0 where none is given.
-std::size_t choice_of(const std::string& flag, const std::vector<std::string>& given,
-                      const std::vector<std::string>& names) {
-  if (given.empty()) return 0;
-  const std::string& name = only_value(flag, given);
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end())
-    throw UsageError(
-        fmt::format("{}: \"{}\" is not one of {}.", flag, shortened(name), fmt::join(names, ", ")));
-  return static_cast<std::size_t>(found - names.begin());
 }
 
 void read_states(const TuneFlags& flags, TuneOptions& options) {

@@ -1,6 +1,4 @@
 // Settings of the loss scale of fp16 models.
-#include <cmath>
-
 #include "src/train/setting_access.h"
 #include "src/train/setting_groups.h"
 
@@ -8,7 +6,7 @@ namespace headrace::settings {
 namespace {
 
 constexpr const char* group = "Loss scale of fp16 models";
-const double largest_scale = std::ldexp(1.0, LossScaler::largest_power);
+constexpr double largest_scale = LossScaler::largest_scale;
 
 void set_fixed(Settings& settings, const ConfigValue& value) {
   settings.loss_scale.fixed = value.number(0, largest_scale);

@@ -145,15 +145,10 @@ std::string_view skipping_advice(const EngineOptions& options) {
   return options.dtype == DType::f16 && options.loss_scale.fixed > 1 ? fixed_scale_advice : overflow_advice;
 }
 
-// Skipped steps are then how the scale is found, and the engine ends them at the smallest.
-bool searches_loss_scale(const EngineOptions& options) {
-  return options.dtype == DType::f16 && options.loss_scale.fixed == 0;
-}
-
 // A single batch can overflow; weights that have overflowed do so in every step to come.
 void refuse_endless_skipping(const EngineOptions& options, const RunOutcome& outcome, std::uint64_t step) {
   constexpr std::uint64_t patience = 20;
-  if (outcome.skipped_in_a_row < patience || searches_loss_scale(options)) return;
+  if (outcome.skipped_in_a_row < patience || options.searches_loss_scale()) return;
   throw Error(fmt::format(
       "the gradient was not finite in the last {} steps, {} to {}: they were skipped, and the weights "
       "are those after step {}. {}",
@@ -165,12 +160,12 @@ void refuse_endless_skipping(const EngineOptions& options, const RunOutcome& out
 void refuse_skipping_all(const Session& session, const RunOutcome& outcome) {
   if (outcome.steps == 0 || outcome.skipped_steps < outcome.steps || outcome.stopped) return;
   const EngineOptions& options = session.options.engine;
-  if (searches_loss_scale(options) && session.engine->steps_applied() > 0) return;
+  if (options.searches_loss_scale() && session.engine->steps_applied() > 0) return;
   const std::string what = fmt::format(
       "every step of this run was skipped, because its gradient was not finite: no weight was "
       "changed in {} steps.",
       outcome.steps);
-  if (!searches_loss_scale(options)) throw Error(fmt::format("{} {}", what, skipping_advice(options)));
+  if (!options.searches_loss_scale()) throw Error(fmt::format("{} {}", what, skipping_advice(options)));
   throw Error(fmt::format(
       "{} The loss scale has come down to {:g}, and was still too large: give more --steps, or a smaller "
       "--initial-scale-power.",

@@ -30,7 +30,7 @@ TuneCeiling measure_ceiling(SwapPipeline& pipeline, RawFile* file, const SwapPoi
                             const CeilingRounds& rounds) {
   std::vector<double> steps, nulls, forms, shares, reads, writes;
   for (int round = 0; !rounds.stop() && (round == 0 || !rounds.over()); ++round) {
-    const auto real = [&] { steps.push_back(pipeline.step(UpdateKind::adam).seconds); };
+    const auto real = [&] { steps.push_back(pipeline.step(UpdateKind::real).seconds); };
     if (round % 2 == 0) real();
     nulls.push_back(pipeline.step(UpdateKind::null).seconds);
     if (round % 2 == 1) real();

@@ -68,7 +68,7 @@ struct SwapPipeline::Impl {
   PatternKernels kernels;
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<IoEngine> io;
-  UpdateKind kind = UpdateKind::adam;
+  UpdateKind kind = UpdateKind::real;
   double update_seconds = 0;
   std::unique_ptr<Engine> engine;
   std::vector<UnitId> units;

@@ -29,8 +29,9 @@ struct SwapPipelineOptions {
   bool reuse = false;
 };
 
-// What the step does with a block: Adam, or nothing. A null step reads, checks and writes every byte too.
-enum class UpdateKind : std::uint8_t { adam, null };
+// What the step does with a block: the optimizer's update, or nothing. A null step reads, checks and writes
+// every byte too.
+enum class UpdateKind : std::uint8_t { real, null };
 
 struct SwapStep {
   double seconds = 0;

@@ -50,7 +50,7 @@ std::unique_ptr<SwapPipeline> Trials::open(const SwapPoint& point) {
     SwapPipelineOptions pipeline_options = this->pipeline_options(point, store);
     pipeline_options.reuse = reuse;
     auto pipeline = std::make_unique<SwapPipeline>(pipeline_options);
-    if (!reuse) (void)pipeline->step(UpdateKind::adam);  // a first write of an extent is slower than the next
+    if (!reuse) (void)pipeline->step(UpdateKind::real);  // a first write of an extent is slower than the next
     std::erase(kept_, store);
     kept_.push_front(store);
     return pipeline;
@@ -68,7 +68,7 @@ TuneTrial Trials::measure(const SwapPoint& point, const std::function<bool()>& o
   Bytes moved = 0;
   while (seconds.empty() ||
          (!over() && seconds.size() < most && (seconds.size() < fewest || spent < sample_seconds_))) {
-    const SwapStep step = pipeline->step(UpdateKind::adam);
+    const SwapStep step = pipeline->step(UpdateKind::real);
     seconds.push_back(step.seconds);
     spent += step.seconds;
     moved = step.read_bytes + step.written_bytes;
@@ -97,8 +97,8 @@ TimedStep Trials::time_small_step(const SwapPoint& point) {
   std::vector<double> seconds;
   {
     SwapPipeline pipeline(options);
-    (void)pipeline.step(UpdateKind::adam);  // the second generation's first write
-    while (seconds.size() < steps) seconds.push_back(pipeline.step(UpdateKind::adam).seconds);
+    (void)pipeline.step(UpdateKind::real);  // the second generation's first write
+    while (seconds.size() < steps) seconds.push_back(pipeline.step(UpdateKind::real).seconds);
   }
   files_.remove(store);
   return {.parameters = options.parameters, .seconds = median(std::move(seconds))};

@@ -80,7 +80,7 @@ struct EngineContext {
   DeviceMemory device_memory;
   std::vector<UnitPlan> units;
   WaitClock nvme_waits;  // of the owner: lanes count their own (BlockRing)
-  // In the place of the host's Adam, for benchmarks (update_override.h).
+  // In the place of the host's update, for benchmarks (update_override.h).
   std::function<void(const UpdateSpan&, const OptimizerArguments&)> host_update;
 
   EngineContext(Device& device_in, DeviceKernels& kernels_in, Communicator& communicator_in, IoEngine* io_in,

@@ -63,7 +63,7 @@ struct Engine::Impl {
   double lane_waits_for_nvme(Lane lane) const;
   void split_stalls();
   [[noreturn]] void refuse_overflow_at_floor(const TrainingState& state);
-  OptimizerArguments adam_arguments(double learning_rate, double average, StepResult& result) const;
+  OptimizerArguments update_arguments(double learning_rate, double average, StepResult& result) const;
   void update(const OptimizerArguments& arguments, const TrainingState& state);
 };
 
@@ -152,8 +152,8 @@ void Engine::Impl::refuse_overflow_at_floor(const TrainingState& state) {
 }
 
 // Averages over ranks and micro-batches, unscales and clips, all in one factor. Clipping as torch does it.
-OptimizerArguments Engine::Impl::adam_arguments(double learning_rate, double average,
-                                                StepResult& result) const {
+OptimizerArguments Engine::Impl::update_arguments(double learning_rate, double average,
+                                                  StepResult& result) const {
   double scale = average;
   const double clip = context.options.clip;
   if (clip > 0) {
@@ -320,7 +320,7 @@ StepResult Engine::step(double learning_rate, TrainingState& state) {
   if (result.skipped)
     impl_->commit(state);  // no state changed, but the data and the schedule went on
   else
-    impl_->update(impl_->adam_arguments(learning_rate, average, result), state);
+    impl_->update(impl_->update_arguments(learning_rate, average, result), state);
   impl_->gradients->reset();
   impl_->gradients->trace_overflow(impl_->at_floor(state.loss_scale));
   impl_->parameters->end_micro_batches();

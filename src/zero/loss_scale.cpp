@@ -9,7 +9,7 @@ namespace headrace {
 namespace {
 
 constexpr double factor = 2.0;
-const double largest_scale = std::ldexp(1.0, LossScaler::largest_power);
+constexpr double largest_scale = LossScaler::largest_scale;
 
 // As fp32 holds it: the loss is multiplied in fp32, so the gradient must be divided by that.
 double checked_scale(double scale, const char* what) {

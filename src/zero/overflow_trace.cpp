@@ -7,8 +7,7 @@
 namespace headrace {
 
 Bytes overflow_trace_bytes(std::size_t units, const EngineOptions& options) {
-  const bool ends_at_a_floor = options.dtype == DType::f16 && options.loss_scale.fixed == 0;
-  return ends_at_a_floor ? units * sizeof(std::uint64_t) : 0;
+  return options.searches_loss_scale() ? units * sizeof(std::uint64_t) : 0;
 }
 
 OverflowTrace::OverflowTrace(EngineContext& context) : context_(context) {

@@ -1,4 +1,4 @@
-// Puts a function in the place of the host's Adam: for benchmarks of the pipeline around it. What such an
+// Puts a function in the place of the host's update: for benchmarks of the pipeline around it. What such an
 // engine commits is no training, so this is no option of the engine: `headrace tune` alone includes it.
 #pragma once
 

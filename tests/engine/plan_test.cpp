@@ -25,21 +25,13 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
       run.options.swap_block_bytes = 12 * 8192;
       run.options.swap_cache_bytes = accumulation == 3 ? 200'000 : 0;
       if (combination.uses_nvme()) run.options.swap_directories = {folder.path()};
-      TagBytes device_peak, host_peak;
-      std::mutex mutex;
-      run.inspect = [&](int, Engine& engine, Device&) {
-        const std::lock_guard lock(mutex);
-        for (std::size_t t = 0; t < memory_tag_count; ++t) {
-          device_peak.bytes[t] = std::max(device_peak.bytes[t], engine.device_budget().peak().bytes[t]);
-          host_peak.bytes[t] = std::max(host_peak.bytes[t], engine.host_budget().peak().bytes[t]);
-        }
-      };
+      const RunPeaks peaks(run);
       run_engine(run);
       const MemoryPlan plan = plan_memory(toy_plan_request(run));
       for (std::size_t t = 0; t < memory_tag_count; ++t) {
         const auto tag = static_cast<MemoryTag>(t);
-        EXPECT_EQ(plan.device[tag], device_peak[tag]) << describe(combination) << " device " << name_of(tag);
-        EXPECT_EQ(plan.host[tag], host_peak[tag]) << describe(combination) << " host " << name_of(tag);
+        EXPECT_EQ(plan.device[tag], peaks.device[tag]) << describe(combination) << " device " << name_of(tag);
+        EXPECT_EQ(plan.host[tag], peaks.host[tag]) << describe(combination) << " host " << name_of(tag);
       }
     }
 }

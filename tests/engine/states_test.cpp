@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
-
 #include "headrace/errors.h"
 #include "headrace/optimizer_blocks.h"
 #include "tests/support/engine_harness.h"
@@ -173,19 +171,11 @@ TEST(PlannedStates, are_the_bytes_that_the_engine_takes) {
         EngineRun run = run_of({all[static_cast<std::size_t>(variant++) % all.size()], master, moments},
                                {3, tier, Tier::host, tier}, 2, folder);
         run.steps = 1;
-        TagBytes device_peak, host_peak;
-        std::mutex mutex;
-        run.inspect = [&](int, Engine& engine, Device&) {
-          const std::lock_guard lock(mutex);
-          for (std::size_t t = 0; t < memory_tag_count; ++t) {
-            device_peak.bytes[t] = std::max(device_peak.bytes[t], engine.device_budget().peak().bytes[t]);
-            host_peak.bytes[t] = std::max(host_peak.bytes[t], engine.host_budget().peak().bytes[t]);
-          }
-        };
+        const RunPeaks peaks(run);
         run_engine(run);
         const MemoryPlan plan = plan_memory(toy_plan_request(run));
-        EXPECT_EQ(plan.device.bytes, device_peak.bytes) << text_of(run.options.state_format());
-        EXPECT_EQ(plan.host.bytes, host_peak.bytes) << text_of(run.options.state_format());
+        EXPECT_EQ(plan.device.bytes, peaks.device.bytes) << text_of(run.options.state_format());
+        EXPECT_EQ(plan.host.bytes, peaks.host.bytes) << text_of(run.options.state_format());
       }
 }
 

@@ -25,39 +25,9 @@ struct Case {
   bool aligned = true;
 };
 
-// Bytes of an array of `dtype`, by which an operand of any type is made.
-using Bytes8 = std::vector<std::uint8_t>;
-
-Bytes8 bytes_of(DType dtype, const std::vector<float>& values) {
-  Bytes8 bytes(values.size() * size_of(dtype));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const bf16 low = to_bf16(values[i]);
-    const fp16 half = to_fp16(values[i]);
-    const void* from = dtype == DType::f32    ? static_cast<const void*>(&values[i])
-                       : dtype == DType::bf16 ? static_cast<const void*>(&low)
-                                              : static_cast<const void*>(&half);
-    std::memcpy(bytes.data() + i * size_of(dtype), from, size_of(dtype));
-  }
-  return bytes;
-}
-
-std::vector<float> values_of(DType dtype, const Bytes8& bytes) {
-  std::vector<float> values(bytes.size() / size_of(dtype));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    std::uint16_t bits = 0;
-    if (dtype == DType::f32)
-      std::memcpy(&values[i], bytes.data() + i * 4, 4);
-    else
-      std::memcpy(&bits, bytes.data() + i * 2, 2);
-    if (dtype == DType::bf16) values[i] = to_float(bf16{bits});
-    if (dtype == DType::f16) values[i] = to_float(fp16{bits});
-  }
-  return values;
-}
-
 // The arrays of an update in host memory.
 struct Arrays {
-  Bytes8 master, gradient, low, values[most_moments];
+  std::vector<std::byte> master, gradient, low, values[most_moments];
   std::vector<float> scales[most_moments];
 };
 
@@ -78,9 +48,9 @@ std::vector<float> inputs(const Case& c, std::uint32_t seed, bool positive = fal
 }
 
 Arrays make_arrays(const Case& c, std::uint32_t seed) {
-  Arrays a{.master = bytes_of(master_type(c), inputs(c, seed)),
-           .gradient = bytes_of(c.gradient, inputs(c, seed + 2)),
-           .low = Bytes8(c.low ? c.numel * size_of(*c.low) : 0),
+  Arrays a{.master = stored(master_type(c), inputs(c, seed)),
+           .gradient = stored(c.gradient, inputs(c, seed + 2)),
+           .low = std::vector<std::byte>(c.low ? c.numel * size_of(*c.low) : 0),
            .values = {},
            .scales = {}};
   const StateFormat format = format_of(c);
@@ -89,10 +59,10 @@ Arrays make_arrays(const Case& c, std::uint32_t seed) {
     const std::vector<float> values =
         inputs(c, seed + 4 + 2 * static_cast<std::uint32_t>(m), moment_of(format, m).squared);
     if (c.moments != MomentDType::int8) {
-      a.values[m] = bytes_of(c.moments == MomentDType::f32 ? DType::f32 : DType::bf16, values);
+      a.values[m] = stored(c.moments == MomentDType::f32 ? DType::f32 : DType::bf16, values);
       continue;
     }
-    for (std::uint64_t i = 0; i < c.numel; ++i) a.values[m].push_back(static_cast<std::uint8_t>(random()));
+    for (std::uint64_t i = 0; i < c.numel; ++i) a.values[m].push_back(static_cast<std::byte>(random()));
     for (std::uint64_t i = 0; i < c.numel; i += quantised_block_numel)
       a.scales[m].push_back(std::abs(values[i]));
   }
@@ -149,8 +119,9 @@ class UpdateKernels : public GpuTest {
   void expect_equal(const Case& c, std::uint32_t seed) {
     const Arrays before = make_arrays(c, seed);
     const Arrays cpu = on_the_cpu(c, before), gpu = on_the_gpu(c, before);
-    const auto same = [&](const char* name, DType dtype, const Bytes8& x, const Bytes8& y) {
-      const std::vector<float> a = values_of(dtype, x), b = values_of(dtype, y);
+    const auto same = [&](const char* name, DType dtype, const std::vector<std::byte>& x,
+                          const std::vector<std::byte>& y) {
+      const std::vector<float> a = widened(dtype, x), b = widened(dtype, y);
       const std::size_t at = first_difference(a, b);
       EXPECT_EQ(at, a.size()) << name << "[" << at << "] is " << b[at] << ", on the cpu " << a[at];
     };
@@ -251,11 +222,11 @@ TEST_F(UpdateKernels, take_roots_and_quotients_correctly_rounded_over_their_rang
                  .low = std::nullopt,
                  .numel = numel};
     Arrays before = make_arrays(c, 1);
-    before.master = before.gradient = bytes_of(DType::f32, std::vector<float>(numel));
-    before.values[0] = bytes_of(DType::f32, std::vector<float>(numel, 1.0f));
-    before.values[1] = bytes_of(DType::f32, squares);
-    const auto cpu = values_of(DType::f32, on_the_cpu(c, before).master);
-    const auto gpu = values_of(DType::f32, on_the_gpu(c, before).master);
+    before.master = before.gradient = stored(DType::f32, std::vector<float>(numel));
+    before.values[0] = stored(DType::f32, std::vector<float>(numel, 1.0f));
+    before.values[1] = stored(DType::f32, squares);
+    const auto cpu = widened(DType::f32, on_the_cpu(c, before).master);
+    const auto gpu = widened(DType::f32, on_the_gpu(c, before).master);
     EXPECT_EQ(first_difference(cpu, gpu), numel) << "beta2 " << beta2;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace headrace::testing {
@@ -40,6 +41,16 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
   result.hash = engine.state_hash(result.state);
   if (run.inspect) run.inspect(rank, engine, device);
   return result;
+}
+
+RunPeaks::RunPeaks(EngineRun& run) {
+  run.inspect = [this](int, Engine& engine, Device&) {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t t = 0; t < memory_tag_count; ++t) {
+      device.bytes[t] = std::max(device.bytes[t], engine.device_budget().peak().bytes[t]);
+      host.bytes[t] = std::max(host.bytes[t], engine.host_budget().peak().bytes[t]);
+    }
+  };
 }
 
 EngineRunResult run_engine(const EngineRun& run) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "headrace/engine.h"
@@ -41,6 +42,15 @@ struct EngineRunResult {
   std::uint64_t hash = 0;
   std::vector<StepResult> steps;
   TrainingState state;
+};
+
+// The most that any rank of a run took, by tag: sets run.inspect.
+struct RunPeaks {
+  explicit RunPeaks(EngineRun& run);
+  TagBytes device, host;
+
+ private:
+  std::mutex mutex_;
 };
 
 // Runs `world_size` ranks as threads; the result is rank 0's.

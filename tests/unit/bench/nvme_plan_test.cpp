@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "src/bench/rounds.h"
 #include "src/bench/storage_facts.h"
 
 namespace headrace {

@@ -147,7 +147,7 @@ TEST(TuneSpace, takes_the_memory_of_a_point_to_be_what_the_engine_takes) {
                                   .parity = parity};
       options.host_memory_bytes = space.memory_of(options.point);
       SwapPipeline pipeline(options);
-      (void)pipeline.step(UpdateKind::adam);
+      (void)pipeline.step(UpdateKind::real);
       EXPECT_EQ(pipeline.host_bytes(), options.host_memory_bytes) << "parity " << parity;
       options.host_memory_bytes -= 1;
       options.reuse = true;

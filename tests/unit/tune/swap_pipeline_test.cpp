@@ -39,7 +39,7 @@ std::vector<std::uint32_t> checksums(const std::string& folder) {
 TEST(SwapPipeline, a_step_moves_twelve_bytes_a_parameter_each_way) {
   const TemporaryFolder folder;
   SwapPipeline pipeline(small_pipeline(folder.path() + "/store"));
-  for (const UpdateKind kind : {UpdateKind::adam, UpdateKind::null}) {
+  for (const UpdateKind kind : {UpdateKind::real, UpdateKind::null}) {
     const SwapStep step = pipeline.step(kind);
     EXPECT_GE(step.read_bytes, 12 * some_parameters);
     EXPECT_LT(step.read_bytes, 12 * some_parameters + 4096 * pipeline.blocks());
@@ -55,7 +55,7 @@ TEST(SwapPipeline, a_step_of_states_of_fewer_bits_moves_their_bytes_and_planned_
     SwapPipelineOptions options = small_pipeline(folder.path() + "/store");
     options.states = {.master = MasterDType::bf16, .moments = moments};
     SwapPipeline pipeline(options);
-    const SwapStep step = pipeline.step(UpdateKind::adam);
+    const SwapStep step = pipeline.step(UpdateKind::real);
     EXPECT_GE(static_cast<double>(step.read_bytes), bytes * some_parameters);
     EXPECT_LT(static_cast<double>(step.read_bytes),
               bytes * some_parameters + 4096.0 * static_cast<double>(pipeline.blocks()));
@@ -72,7 +72,7 @@ TEST(SwapPipeline, a_null_step_changes_no_byte_and_a_real_one_changes_every_bloc
   const auto initial = checksums(store);
   EXPECT_EQ(pipeline.step(UpdateKind::null).update_seconds, 0);
   EXPECT_EQ(checksums(store), initial);
-  EXPECT_GT(pipeline.step(UpdateKind::adam).update_seconds, 0);
+  EXPECT_GT(pipeline.step(UpdateKind::real).update_seconds, 0);
   const auto changed = checksums(store);
   for (std::size_t b = 0; b < initial.size(); ++b) EXPECT_NE(changed[b], initial[b]) << "block " << b;
 }
@@ -93,7 +93,7 @@ TEST(SwapPipeline, goes_on_with_the_store_of_another_one_with_other_buffers) {
   SwapPipelineOptions options = small_pipeline(folder.path() + "/store");
   {
     SwapPipeline pipeline(options);
-    (void)pipeline.step(UpdateKind::adam);
+    (void)pipeline.step(UpdateKind::real);
   }
   const auto left = checksums(options.folders.front());
   options.reuse = true;
