@@ -14,10 +14,10 @@
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
 #include "headrace/optimizer_blocks.h"
+#include "headrace/statistics.h"
 #include "headrace/train.h"
 #include "src/tune/closed_form.h"
 #include "src/tune/resident_update.h"
-#include "src/tune/statistics.h"
 #include "src/tune/swap_pipeline.h"
 #include "src/tune/tune_files.h"
 
@@ -153,7 +153,7 @@ Json result_of(const Measured& measured, const SwapPipeline& pipeline, std::uint
           {"blocks", pipeline.blocks()},
           {"io", pipeline.io_name()},
           {"ratio", median(ratios)},
-          {"ratio_deviation", median_absolute_deviation(ratios)},
+          {"ratio_deviation", median_deviation(ratios)},
           {"step_seconds", step},
           {"null_step_seconds", median_of(rounds, [](const Round& r) { return r.null.seconds; })},
           {"closed_form_seconds", median_of(rounds, [](const Round& r) { return r.closed_form; })},

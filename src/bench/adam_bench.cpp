@@ -13,6 +13,7 @@
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/numa_memory.h"
+#include "headrace/statistics.h"
 #include "src/bench/rounds.h"
 #include "src/bench/update_tensors.h"
 

@@ -9,6 +9,7 @@
 #include "headrace/bench.h"
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "headrace/statistics.h"
 #include "src/bench/collective_cases.h"
 #include "src/bench/rounds.h"
 

@@ -10,6 +10,7 @@
 #include "headrace/bench.h"
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "headrace/statistics.h"
 #include "src/bench/pattern.h"
 #include "src/bench/rounds.h"
 

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "headrace/errors.h"
+#include "headrace/statistics.h"
 #include "src/bench/nvme_rig.h"
 #include "src/bench/path_failure.h"
-#include "src/bench/rounds.h"
 
 namespace headrace {
 namespace {

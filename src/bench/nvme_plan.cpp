@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "src/bench/rounds.h"
+#include "headrace/statistics.h"
 
 namespace headrace {
 namespace {

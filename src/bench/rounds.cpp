@@ -1,9 +1,6 @@
 #include "src/bench/rounds.h"
 
 #include <algorithm>
-#include <cmath>
-
-#include "headrace/errors.h"
 
 namespace headrace {
 namespace {
@@ -85,21 +82,6 @@ class RoundsOfCases {
 Rounds measure_rounds(std::span<const BenchCase> cases, double seconds_per_case, const BenchControl& control,
                       const Agree& agree) {
   return RoundsOfCases(cases, seconds_per_case, control, agree).run();
-}
-
-double median(std::vector<double> values) {
-  HEADRACE_CHECK(!values.empty(), "the median of nothing");
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 != 0) return *middle;
-  return (*std::max_element(values.begin(), middle) + *middle) / 2;
-}
-
-double median_deviation(const std::vector<double>& values) {
-  const double middle = median(values);
-  std::vector<double> deviations;
-  for (const double value : values) deviations.push_back(std::abs(value - middle));
-  return median(deviations);
 }
 
 }  // namespace headrace

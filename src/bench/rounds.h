@@ -35,9 +35,4 @@ struct Rounds {
 Rounds measure_rounds(std::span<const BenchCase> cases, double seconds_per_case, const BenchControl& control,
                       const Agree& agree);
 
-// Of a number of values above 0; of the middle two, their mean.
-double median(std::vector<double> values);
-// Median absolute deviation from the median.
-double median_deviation(const std::vector<double>& values);
-
 }  // namespace headrace

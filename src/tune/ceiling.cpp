@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "headrace/statistics.h"
 #include "src/tune/closed_form.h"
-#include "src/tune/statistics.h"
 
 namespace headrace::tune {
 namespace {
@@ -47,7 +47,7 @@ TuneCeiling measure_ceiling(SwapPipeline& pipeline, RawFile* file, const SwapPoi
   ceiling.compute_seconds = rounds.compute_seconds;
   ceiling.closed_form_seconds = median(forms);
   ceiling.share = median(shares);
-  ceiling.deviation = median_absolute_deviation(shares);
+  ceiling.deviation = median_deviation(shares);
   if (file != nullptr)
     add_plain_rates(ceiling, std::move(reads), std::move(writes), pipeline, point.buffers,
                     rounds.written_a_byte);

@@ -7,7 +7,7 @@
 #include "headrace/memory.h"
 #include "headrace/optimizer_blocks.h"
 #include "headrace/optimizer_update.h"
-#include "src/tune/statistics.h"
+#include "headrace/statistics.h"
 #include "src/tune/swap_pipeline.h"
 
 namespace headrace::tune {

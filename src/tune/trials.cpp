@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "headrace/optimizer_blocks.h"
+#include "headrace/statistics.h"
 #include "src/tune/failures.h"
-#include "src/tune/statistics.h"
 #include "src/tune/tune_space.h"
 
 namespace headrace::tune {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "src/tune/statistics.h"
+#include "headrace/statistics.h"
 
 namespace headrace::tune {
 namespace {
@@ -315,7 +315,7 @@ std::optional<TuneSearch::Comparison> TuneSearch::compare(const GridPoint& point
   return Comparison{.with = with,
                     .pairs = static_cast<int>(pairs.size()),
                     .ratio = median(pairs),
-                    .deviation = median_absolute_deviation(pairs),
+                    .deviation = median_deviation(pairs),
                     .least = *std::min_element(pairs.begin(), pairs.end()),
                     .most = *std::max_element(pairs.begin(), pairs.end())};
 }

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
 import program
@@ -41,6 +40,30 @@ class BenchTest(ProgramTest):
                 self.assertAlmostEqual(result["ratio"], result["value"] / result["ceiling"])
         return report
 
+    def start_on_terminal(self, *arguments, prefix=()):
+        """The program with its stderr on a terminal; behind a launcher too, which would give its ranks a pipe."""
+        terminal, child = pty.openpty()
+        name = os.ttyname(child)
+        on_terminal = ["sh", "-c", f'exec "$@" 2>{name}', "sh"] if prefix else []
+        process = subprocess.Popen([*prefix, *on_terminal, program.PROGRAM, "bench", *arguments], cwd=self.folder,
+                                   env=program.environment(), stdout=subprocess.PIPE, stderr=child, text=True)
+        os.close(child)
+        self.addCleanup(os.close, terminal)
+        self.addCleanup(process.kill)
+        return process, terminal
+
+    def stop_at(self, percent, process, terminal, number=signal.SIGINT):
+        """Sends the signal once the progress says so much; returns what the program printed."""
+        drawn = b""
+        while not any(int(done) >= percent for done in re.findall(rb"(\d+)% ", drawn)):
+            chunk = read_terminal(terminal)
+            self.assertNotEqual(chunk, b"", drawn)
+            drawn += chunk
+        process.send_signal(number)
+        output = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 130)
+        return output
+
 
 class Link(BenchTest):
     def test_a_paced_link_carries_its_pace_in_each_direction(self):
@@ -67,7 +90,7 @@ class Link(BenchTest):
         self.assertEqual(result.stderr, "")
 
     def test_a_terminal_sees_the_progress_and_not_in_the_result(self):
-        process, terminal = self.start_on_terminal("--sizes", "4KiB", *QUICK)
+        process, terminal = self.start_on_terminal("link", "--sizes", "4KiB", *QUICK)
         drawn = b"".join(iter(lambda: read_terminal(terminal), b""))
         output = process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 0)
@@ -77,35 +100,14 @@ class Link(BenchTest):
         self.assertNotIn("%", output)
 
     def test_ctrl_c_prints_what_is_measured_so_far(self):
-        process, terminal = self.start_on_terminal("--sizes", "64KiB", "--seconds", "1")
-        output = self.interrupt_at(process, terminal, 30)
+        process, terminal = self.start_on_terminal("link", "--sizes", "64KiB", "--seconds", "1")
+        output = self.stop_at(30, process, terminal)
         self.assertIn("pinned upload 64KiB", output)
         self.assertIn("stopped: medians of the rounds so far", output)
 
     def test_ctrl_c_before_the_first_result_prints_nothing(self):
-        process, terminal = self.start_on_terminal("--sizes", "64KiB", "--seconds", "9", "--json")
-        self.assertEqual(self.interrupt_at(process, terminal, 0), "")
-
-    def start_on_terminal(self, *flags):
-        terminal, child = pty.openpty()
-        process = subprocess.Popen([program.PROGRAM, "bench", "link", *flags], cwd=self.folder, env=program.environment(),
-                                   stdout=subprocess.PIPE, stderr=child, text=True)
-        os.close(child)
-        self.addCleanup(os.close, terminal)
-        self.addCleanup(process.kill)
-        return process, terminal
-
-    def interrupt_at(self, process, terminal, percent):
-        """Stops the program once its progress says so much; returns what it printed."""
-        drawn = b""
-        while not any(int(done) >= percent for done in re.findall(rb"(\d+)% ", drawn)):
-            chunk = read_terminal(terminal)
-            self.assertNotEqual(chunk, b"", drawn)
-            drawn += chunk
-        process.send_signal(signal.SIGINT)
-        output = process.communicate(timeout=60)[0]
-        self.assertEqual(process.returncode, 130)
-        return output
+        process, terminal = self.start_on_terminal("link", "--sizes", "64KiB", "--seconds", "9", "--json")
+        self.assertEqual(self.stop_at(0, process, terminal), "")
 
     def test_it_is_one_device_that_is_measured(self):
         if MPIRUN is None:
@@ -158,11 +160,8 @@ class Collectives(BenchTest):
 
     @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
     def test_sigusr1_to_mpirun_stops_every_rank_with_what_is_measured(self):
-        job = self.start("bench", "collectives", "--sizes", "4KiB", "--seconds", "3", prefix=ranks(2))
-        time.sleep(10)  # samples take a third of a second: 12 to find their lengths, then 9 rounds of 12
-        os.kill(job.pid, signal.SIGUSR1)
-        output, errors = job.communicate(timeout=60)
-        self.assertEqual(job.returncode, 130, errors)
+        process, terminal = self.start_on_terminal("collectives", "--sizes", "4KiB", "--seconds", "3", prefix=ranks(2))
+        output = self.stop_at(50, process, terminal, signal.SIGUSR1)
         self.assertIn("all_gather 4KiB", output)
         self.assertIn("stopped: medians of the rounds so far", output)
 

@@ -1,18 +1,16 @@
 """Real ext4 file systems of a few MiB: full at the start, filled by another program in mid-run, and shut down under a running
 job as by a drive that vanishes, without a flush of what the file system holds back."""
-import fcntl
 import os
 import random
 import signal
-import struct
 import subprocess
 import time
 
+import ext4
 import headrace_job
 import job_test
 
 MIB = 1 << 20
-SHUTDOWN, WITHOUT_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH (linux/fs/ext4/ext4.h)
 
 
 def run(*command):
@@ -85,14 +83,6 @@ class FullDisk(Ext4):
 
 
 class VanishingDisk(Ext4):
-    def shut_down(self, disk):
-        """From now on every call on the file system fails with EIO, and what was not flushed is lost."""
-        folder = os.open(disk, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.ioctl(folder, SHUTDOWN, struct.pack("I", WITHOUT_FLUSH))
-        finally:
-            os.close(folder)
-
     def vanish(self, ranks, number):
         swap = self.folder / f"swap-{ranks}-{number}"
         disk = self.make_disk(swap / f"rank-{ranks - 1:05}")
@@ -103,7 +93,7 @@ class VanishingDisk(Ext4):
         self.assertTrue(job.wait_for_steps(self.draw.randrange(1, 12)), job.err.read_text())
         time.sleep(self.draw.random() * 0.02)
         done = job.steps_done()
-        self.shut_down(disk)
+        ext4.shut_down(disk)
         outcome = job.wait(60)
         self.assertNotEqual(0, outcome.status, outcome)
         self.assert_says(outcome, str(disk))

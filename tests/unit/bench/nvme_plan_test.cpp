@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "src/bench/rounds.h"
 #include "src/bench/storage_facts.h"
 
 namespace headrace {
@@ -211,12 +210,6 @@ TEST(TooLittleWritten, asks_for_time_in_which_the_file_can_be_written) {
   const DoesNotFit error = too_little_written("--seconds", 10_MiB, 0.5, 20_MiB, 0.2);  // needs 5 s
   EXPECT_NE(std::string(error.what()).find("Give --seconds 6, or smaller --block"), std::string::npos)
       << error.what();
-}
-
-TEST(MedianDeviation, is_not_moved_by_one_wild_value) {
-  EXPECT_EQ(median_deviation({5}), 0);
-  EXPECT_EQ(median_deviation({1, 2, 3, 4, 5}), 1);
-  EXPECT_EQ(median_deviation({1, 2, 3, 4, 1000}), 1);
 }
 
 TEST(Sustained, a_fast_cache_that_fills_is_seen_as_a_drop_to_the_steady_rate) {

@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "headrace/statistics.h"
+
 namespace headrace {
 namespace {
 
@@ -107,12 +109,6 @@ TEST(Rounds, progress_goes_from_nothing_to_nearly_all) {
   EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
   EXPECT_GT(done.back(), 0.9);
   EXPECT_LE(done.back(), 1.0);
-}
-
-TEST(Median, is_the_middle_or_the_mean_of_the_two_in_the_middle) {
-  EXPECT_EQ(median({3, 1, 2}), 2);
-  EXPECT_EQ(median({4, 1, 3, 2}), 2.5);
-  EXPECT_EQ(median({5}), 5);
 }
 
 }  // namespace
