@@ -63,7 +63,7 @@ class QuantisedUpdate {
     }
     for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
       float& stored = scales_[k][first / quantised_block_numel];
-      stored = V::largest(largest[k]);
+      stored = stored_scale(V::largest(largest[k]), Rule::squared[k]);
       kept[k].inverse_scale = inverse_scale(stored);
     });
   }
