@@ -53,10 +53,11 @@ class QuantisedUpdate {
         if constexpr (Rule::squared[k]) x = V::sqrt(x);
         largest[k] = V::larger(Rule::squared[k] ? x : magnitude<V>(x), largest[k]);  // a root has no sign
       });
-      typename V::Floats root{};
-      if constexpr (Rule::divisor >= 0) root = kept[Rule::divisor].values[j];
-      parameters_.step(first + j * V::width, pending.direction[j], root, pending.random[j]);
+      if constexpr (Rule::divisor >= 0)
+        pending.denominator[j] =
+            Rule::template denominator<V>(parameters_.factors, kept[Rule::divisor].values[j]);
     }
+    parameters_.step(first, pending);
     parameters_.store_low_tile(first);
     for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
       float& stored = scales_[k][first / quantised_block_numel];

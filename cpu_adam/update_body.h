@@ -52,6 +52,15 @@ template <class V>
   V::store(static_cast<float*>(to) + i, x, Whole{});
 }
 
+// What the passes over a tile leave to the next, vector by vector: random bits, the direction of the step and
+// what divides it.
+template <class V>
+struct PendingSteps {
+  static constexpr int vectors = static_cast<int>(tile_numel) / V::width;
+  typename V::Integers random[vectors];
+  typename V::Floats direction[vectors], denominator[vectors];
+};
+
 // What an update reads and writes besides the moments. Master is float, or bf16 rounded stochastically.
 template <class V, class Rule, class Master>
 struct Parameters {
@@ -85,12 +94,17 @@ struct Parameters {
     return Rule::template direct<V>(factors, factors.gradient(load_as<V>(gradient_dtype, gradient, i), p), m);
   }
 
-  // Their step; `root` of moment Rule::divisor, `more` their more_bits.
-  [[gnu::always_inline]] void step(std::uint64_t i, typename V::Floats direction, typename V::Floats root,
-                                   typename V::Integers more) const {
-    auto p = Rule::template step<V>(factors, V::load(master + i, Whole{}), direction, root);
+  // Their step; `more` are their more_bits.
+  [[gnu::always_inline]] void step(std::uint64_t i, typename V::Floats direction,
+                                   typename V::Floats denominator, typename V::Integers more) const {
+    auto p = Rule::template step<V>(factors, V::load(master + i, Whole{}), direction, denominator);
     if constexpr (random) p = upper_half<V>(stochastic_upper<V>(p, more & 0xffffu));
     V::store(master + i, p, Whole{});
+  }
+  // Of the tile that starts at `first`.
+  [[gnu::always_inline]] void step(std::uint64_t first, const PendingSteps<V>& pending) const {
+    for (int j = 0; j < pending.vectors; ++j)
+      step(first + j * V::width, pending.direction[j], pending.denominator[j], pending.random[j]);
   }
 
   // The low-precision parameters of the tile that starts at `first`, from the master just stored: beside the
@@ -124,15 +138,6 @@ template <class Rule, class Body>
   if constexpr (Rule::moments > 2) body.template operator()<2>();
 }
 
-// What the first pass over a tile leaves to the second, vector by vector: random bits of the master, the
-// direction of the step, and moment Rule::divisor.
-template <class V>
-struct PendingSteps {
-  static constexpr int vectors = static_cast<int>(tile_numel) / V::width;
-  typename V::Integers random[vectors];
-  typename V::Floats direction[vectors], square[vectors];
-};
-
 // Moments of type T: float, or bf16 rounded stochastically. The parameters of a tile are rounded in the next
 // one's turn, when they are in memory.
 template <class V, class Rule, class Master, class T>
@@ -159,7 +164,7 @@ void update_vectors(const UpdateSpan& span, const UpdateConstants& constants, St
       for_each_moment<Rule>([&]<int k>()
                                 __attribute__((always_inline)) { m[k] = V::load(moments[k] + i, Whole{}); });
       pending.direction[j] = parameters.direct(i, m);
-      if constexpr (Rule::divisor >= 0) pending.square[j] = m[Rule::divisor];
+      if constexpr (Rule::divisor >= 0) pending.denominator[j] = m[Rule::divisor];
       const auto bits = pending.random[j];
       typename V::Integers more{};
       if constexpr (parameters.random || (random_moments && Rule::moments > 2)) more = random.more(bits);
@@ -169,11 +174,9 @@ void update_vectors(const UpdateSpan& span, const UpdateConstants& constants, St
       });
       pending.random[j] = more;
     }
-    for (int j = 0; j < pending.vectors; ++j) {
-      typename V::Floats root{};
-      if constexpr (Rule::divisor >= 0) root = V::sqrt(pending.square[j]);
-      parameters.step(first + j * V::width, pending.direction[j], root, pending.random[j]);
-    }
+    if constexpr (Rule::divisor >= 0)
+      for (auto& d : pending.denominator) d = Rule::template denominator<V>(parameters.factors, V::sqrt(d));
+    parameters.step(first, pending);
   }
   parameters.store_low_tile(span.numel - tile_numel);
   if (stores == Stores::streaming) V::drain();

@@ -1,6 +1,7 @@
-// The lines of optimizer.h over a vector type V (vector_scalar.h): one rule for each optimizer. A rule makes
-// the new moments of a vector of elements from their gradient, then, apart from that (update_body.h), the
-// parameters from what `direct` gave back and the root of moment `divisor`. It leaves rounding to others.
+// The lines of optimizer.h over a vector type V (vector_scalar.h): one rule for each optimizer, in the parts
+// between which an update pauses (update_body.h). `direct` makes the new moments of a vector of elements from
+// their gradient and gives the direction of the step; `denominator` what divides it, from the root of moment
+// `divisor` (-1: nothing does); `step` the new parameters. Rounding is left to others.
 #pragma once
 
 #include "cpu_adam/kernel_table.h"
@@ -53,8 +54,11 @@ struct AdamRule {
     return m[0];
   }
   template <class V, class Floats = typename V::Floats>
-  [[gnu::always_inline]] static Floats step(const Factors<V>& k, Floats p, Floats direction, Floats root) {
-    const Floats d = V::div(root, k.sqrt_bias2) + k.epsilon;
+  [[gnu::always_inline]] static Floats denominator(const Factors<V>& k, Floats root) {
+    return V::div(root, k.sqrt_bias2) + k.epsilon;
+  }
+  template <class V, class Floats = typename V::Floats>
+  [[gnu::always_inline]] static Floats step(const Factors<V>& k, Floats p, Floats direction, Floats d) {
     return p * k.decay - k.step_size * (direction / d);
   }
 };
@@ -69,8 +73,12 @@ struct AdagradRule {
     return g;
   }
   template <class V, class Floats = typename V::Floats>
-  [[gnu::always_inline]] static Floats step(const Factors<V>& k, Floats p, Floats direction, Floats root) {
-    return p - k.step_size * (direction / (root + k.epsilon));
+  [[gnu::always_inline]] static Floats denominator(const Factors<V>& k, Floats root) {
+    return root + k.epsilon;
+  }
+  template <class V, class Floats = typename V::Floats>
+  [[gnu::always_inline]] static Floats step(const Factors<V>& k, Floats p, Floats direction, Floats d) {
+    return p - k.step_size * (direction / d);
   }
 };
 
