@@ -12,29 +12,15 @@ constexpr float power_of_2(int exponent) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(127 + exponent) << 23);
 }
 
-// decode_magnitude as factor * (k + 1/2) + rest. In decade e that is 8^(e - decades) * (7/8 * (k + 1) / 2^e -
-// 3/4); the exponent of k + 1/2, e or, for code 0, -1, is the index modulo 16.
-template <int decades>
-struct DecodeTables {
-  alignas(64) float factor[16] = {}, rest[16] = {};
-
-  constexpr DecodeTables() {
-    for (int e = 0; e <= decades; ++e) {
-      const float step = 0.875f * power_of_2(3 * (e - decades) - e);
-      factor[(127 + e) % 16] = step;
-      rest[(127 + e) % 16] = 0.5f * step - 0.75f * power_of_2(3 * (e - decades));
-    }
-  }
-};
-template <int decades>
-constexpr DecodeTables<decades> decode_tables;
-
+// decode_magnitude as (7/8 * (k + 1) - 3/4 * 2^e) * 4^e * 8^-decades, where 2^e is k without its fraction and
+// 0 for code 0.
 template <class V, int decades>
 [[gnu::always_inline]] inline typename V::Floats decoded_magnitude(typename V::Integers codes) {
-  constexpr const DecodeTables<decades>& tables = decode_tables<decades>;
-  const auto k = V::converted(codes) + V::set(0.5f);
-  const auto exponent = V::bits(k) >> 23;
-  return V::fma(V::lookup16(tables.factor, exponent), k, V::lookup16(tables.rest, exponent));
+  constexpr float lowest = power_of_2(-3 * decades);
+  const auto k = V::converted(codes);
+  const auto power = V::floats(V::bits(k) & 0x7f800000u);
+  const auto steps = V::fma(k, V::set(0.875f * lowest), V::set(0.875f * lowest));
+  return V::fma(power, V::set(-0.75f * lowest), steps) * (power * power);
 }
 
 // encode_magnitude of `a` in (8^-(below + 1), 8^-below] as round((a - border) * steps) + first; `below` is
@@ -59,13 +45,12 @@ struct EncodeTables {
 template <int decades>
 constexpr EncodeTables<decades> encode_tables;
 
-// Of x * inverse.
+// Of magnitudes up to 1.
 template <class V, int decades>
-[[gnu::always_inline]] inline typename V::Integers encoded_magnitude(typename V::Floats x,
-                                                                     typename V::Floats inverse) {
+[[gnu::always_inline]] inline typename V::Integers encoded_magnitude(typename V::Floats scaled) {
   constexpr const EncodeTables<decades>& tables = encode_tables<decades>;
   constexpr float least = 0x1.000002p-24f;  // just above 8^-8, whose code is 0 in both books
-  const auto a = V::larger(V::smaller(x * inverse, V::set(1.0f)), V::set(least));
+  const auto a = V::larger(scaled, V::set(least));
   // a's exponent, with powers of 2 taken to the one below, from that of 1 down.
   const auto halvings = (std::bit_cast<std::uint32_t>(1.0f) - V::bits(a)) >> 23;
   const auto below = V::third(halvings);
@@ -78,7 +63,7 @@ template <class V>
   return V::floats(V::bits(x) & 0x7fffffffu);
 }
 
-// First moments: decode_signed, of codes with their sign extended, and encode_signed.
+// First moments: decode_signed, of codes with their sign extended, and encode_signed of four vectors.
 template <class V>
 [[gnu::always_inline]] inline typename V::Floats decoded_signed(typename V::Integers codes,
                                                                 typename V::Floats scale) {
@@ -86,10 +71,15 @@ template <class V>
   return V::floats(V::bits(x) | (codes & 0x80000000u));
 }
 template <class V>
-[[gnu::always_inline]] inline typename V::Integers encoded_signed(typename V::Floats x,
-                                                                  typename V::Floats inverse) {
-  const auto sign = x == x ? V::bits(x) >> 24 : V::splat(0);
-  return (sign & 0x80u) | encoded_magnitude<V, signed_decades>(magnitude<V>(x), inverse);
+[[gnu::always_inline]] inline void encode_signed(std::uint8_t* to, const typename V::Floats* four,
+                                                 typename V::Floats inverse) {
+  typename V::Floats scaled[4];
+  typename V::Integers codes[4];
+  for (int i = 0; i < 4; ++i) {
+    scaled[i] = V::larger(V::smaller(four[i] * inverse, V::set(1.0f)), V::set(-1.0f));  // NaN is 1
+    codes[i] = encoded_magnitude<V, signed_decades>(magnitude<V>(scaled[i]));
+  }
+  V::store_codes(to, codes, scaled);
 }
 
 // Second moments: decode_squared, and encode_root of their roots.
@@ -100,11 +90,15 @@ template <class V>
   return root * root;
 }
 template <class V>
-[[gnu::always_inline]] inline typename V::Integers encoded_root(typename V::Floats root,
-                                                                typename V::Floats inverse) {
-  const auto code = encoded_magnitude<V, unsigned_decades>(root, inverse);
-  const auto bits = V::bits(root), least = bits < 1u ? bits : V::splat(1);
-  return code > least ? code : least;
+[[gnu::always_inline]] inline void encode_roots(std::uint8_t* to, const typename V::Floats* four,
+                                                typename V::Floats inverse) {
+  typename V::Integers codes[4];
+  for (int i = 0; i < 4; ++i) {
+    const auto code = encoded_magnitude<V, unsigned_decades>(V::smaller(four[i] * inverse, V::set(1.0f)));
+    const auto bits = V::bits(four[i]), least = bits < 1u ? bits : V::splat(1);
+    codes[i] = code > least ? code : least;
+  }
+  V::store_codes(to, codes);
 }
 
 }  // namespace

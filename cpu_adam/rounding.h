@@ -20,12 +20,13 @@ template <class V>
   return V::floats(x != x ? bits | 0x00400000u : nearest);
 }
 
-// to_bf16_stochastic in the same way; `random` below 2^16.
+// to_bf16_stochastic in the same way; `random` below 2^16. x is what arithmetic gave or a bf16 number, so
+// that NaN stays NaN without the bit that makes it quiet.
 template <class V>
 [[gnu::always_inline]] inline typename V::Floats stochastic_upper(typename V::Floats x,
                                                                   typename V::Integers random) {
   const auto bits = V::bits(x);
-  return V::floats(x != x ? bits | 0x00400000u : bits + random);
+  return V::floats(bits + (x == x ? random : V::splat(0)));
 }
 
 // The bf16 of an upper half as a float.
@@ -54,14 +55,11 @@ class RandomBits {
         first_(V::splat(static_cast<std::uint32_t>(first_element)) + V::lanes()) {}
 
   // Of elements i, i + 1, ... of the span.
-  [[gnu::always_inline]] Integers of_moments(std::uint64_t i) const {
-    Integers x = (first_ + V::splat(static_cast<std::uint32_t>(i))) ^ low_key_;
-    x ^= x >> 16;
-    x *= 0x7feb352du;
-    x ^= x >> 15;
-    x += high_key_;
-    x *= 0x846ca68bu;
-    return x ^ (x >> 16);
+  template <int vectors>
+  [[gnu::always_inline]] void of_moments(std::uint64_t i, Integers (&bits)[vectors]) const {
+    Integers number = first_ + V::splat(static_cast<std::uint32_t>(i));
+    for (int j = 0; j < vectors; ++j, number += static_cast<std::uint32_t>(V::width))
+      bits[j] = of_number(number);
   }
   [[gnu::always_inline]] static Integers more(Integers of_moments) {
     Integers x = of_moments * 0x9e3779b1u;
@@ -71,6 +69,16 @@ class RandomBits {
   }
 
  private:
+  [[gnu::always_inline]] Integers of_number(Integers x) const {
+    x ^= low_key_;
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x += high_key_;
+    x *= 0x846ca68bu;
+    return x ^ (x >> 16);
+  }
+
   Integers low_key_, high_key_, first_;
 };
 

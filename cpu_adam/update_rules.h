@@ -1,5 +1,7 @@
-// The lines of optimizer.h over a vector type V (vector_scalar.h): one rule for each optimizer. A rule makes
-// the new parameters and moments of a vector of elements from their gradient and leaves rounding to others.
+// The lines of optimizer.h over a vector type V (vector_scalar.h): one rule for each optimizer, in the parts
+// between which an update pauses (update_body.h). `direct` makes the new moments of a vector of elements from
+// their gradient and gives the direction of the step; `denominator` what divides it, from the root of moment
+// `divisor` (-1: nothing does); `step` the new parameters. Rounding is left to others.
 #pragma once
 
 #include "cpu_adam/kernel_table.h"
@@ -41,55 +43,77 @@ using Moments = typename V::Floats[most_moments];
 
 template <bool amsgrad>
 struct AdamRule {
-  static constexpr int moments = amsgrad ? 3 : 2;
+  static constexpr int moments = amsgrad ? 3 : 2, divisor = amsgrad ? 2 : 1;
   static constexpr bool squared[most_moments] = {false, true, true};
 
   template <class V, class Floats = typename V::Floats>
-  [[gnu::always_inline]] static Floats parameters(const Factors<V>& k, Floats p, Floats g, Moments<V>& m) {
+  [[gnu::always_inline]] static Floats direct(const Factors<V>& k, Floats g, Moments<V>& m) {
     m[0] = V::fma(k.beta1, m[0], k.one_minus_beta1 * g);
     const Floats v = m[1] = V::fma(k.beta2, m[1], (k.one_minus_beta2 * g) * g);
     if constexpr (amsgrad) m[2] = v != v ? v : v > m[2] ? v : m[2];
-    const Floats d = V::div(V::sqrt(amsgrad ? m[2] : v), k.sqrt_bias2) + k.epsilon;
-    return p * k.decay - k.step_size * (m[0] / d);
+    return m[0];
+  }
+  template <class V, class Floats = typename V::Floats>
+  [[gnu::always_inline]] static Floats denominator(const Factors<V>& k, Floats root) {
+    return V::div(root, k.sqrt_bias2) + k.epsilon;
+  }
+  template <class V, class Floats = typename V::Floats>
+  [[gnu::always_inline]] static Floats step(const Factors<V>& k, Floats p, Floats direction, Floats d) {
+    return p * k.decay - k.step_size * (direction / d);
   }
 };
 
 struct AdagradRule {
-  static constexpr int moments = 1;
+  static constexpr int moments = 1, divisor = 0;
   static constexpr bool squared[most_moments] = {true};
 
   template <class V, class Floats = typename V::Floats>
-  [[gnu::always_inline]] static Floats parameters(const Factors<V>& k, Floats p, Floats g, Moments<V>& m) {
+  [[gnu::always_inline]] static Floats direct(const Factors<V>&, Floats g, Moments<V>& m) {
     m[0] = V::fma(g, g, m[0]);
-    const Floats d = V::sqrt(m[0]) + k.epsilon;
-    return p - k.step_size * (g / d);
+    return g;
+  }
+  template <class V, class Floats = typename V::Floats>
+  [[gnu::always_inline]] static Floats denominator(const Factors<V>& k, Floats root) {
+    return root + k.epsilon;
+  }
+  template <class V, class Floats = typename V::Floats>
+  [[gnu::always_inline]] static Floats step(const Factors<V>& k, Floats p, Floats direction, Floats d) {
+    return p - k.step_size * (direction / d);
   }
 };
 
 struct LionRule {
-  static constexpr int moments = 1;
+  static constexpr int moments = 1, divisor = -1;
   static constexpr bool squared[most_moments] = {};
 
   template <class V, class Floats = typename V::Floats>
-  [[gnu::always_inline]] static Floats parameters(const Factors<V>& k, Floats p, Floats g, Moments<V>& m) {
-    const Floats zero = V::set(0.0f), one = V::set(1.0f);
+  [[gnu::always_inline]] static Floats direct(const Factors<V>& k, Floats g, Moments<V>& m) {
     const Floats x = V::fma(k.beta1, m[0], k.one_minus_beta1 * g);
-    const Floats u = x > zero ? one : x < zero ? -one : x + zero;  // -0 + 0 is 0, and NaN stays
     m[0] = V::fma(k.beta2, m[0], k.one_minus_beta2 * g);
+    return x;
+  }
+  template <class V, class Floats = typename V::Floats>
+  [[gnu::always_inline]] static Floats step(const Factors<V>& k, Floats p, Floats x, Floats) {
+    const Floats zero = V::set(0.0f), one = V::set(1.0f);
+    const Floats u = x > zero ? one : x < zero ? -one : x + zero;  // -0 + 0 is 0, and NaN stays
     return p * k.decay - k.step_size * u;
   }
 };
 
 template <bool momentum>
 struct SgdRule {
-  static constexpr int moments = momentum ? 1 : 0;
+  static constexpr int moments = momentum ? 1 : 0, divisor = -1;
   static constexpr bool squared[most_moments] = {};
 
   template <class V, class Floats = typename V::Floats>
-  [[gnu::always_inline]] static Floats parameters(const Factors<V>& k, Floats p, Floats g, Moments<V>& m) {
-    if constexpr (!momentum) return p - k.step_size * g;
+  [[gnu::always_inline]] static Floats direct(const Factors<V>& k, Floats g, Moments<V>& m) {
+    if constexpr (!momentum) return g;
     m[0] = V::fma(k.beta1, m[0], k.one_minus_beta1 * g);
-    return p - k.step_size * (k.nesterov ? V::fma(k.beta1, m[0], g) : m[0]);
+    return k.nesterov ? V::fma(k.beta1, m[0], g) : m[0];
+  }
+  template <class V, class Floats = typename V::Floats>
+  [[gnu::always_inline]] static Floats step(const Factors<V>& k, Floats p, Floats direction, Floats) {
+    return p - k.step_size * direction;
   }
 };
 

@@ -94,6 +94,24 @@ struct Avx2 {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(halves, halves));
   }
 
+  static void store_codes(std::uint8_t* p, const Integers (&x)[4]) { store_packed(p, packed(x)); }
+  static void store_codes(std::uint8_t* p, const Integers (&x)[4], const Floats (&signs)[4]) {
+    // Saturation keeps the sign.
+    const __m256i low = _mm256_packs_epi32(__m256i(signs[0]), __m256i(signs[1]));
+    const __m256i high = _mm256_packs_epi32(__m256i(signs[2]), __m256i(signs[3]));
+    const __m256i negative = _mm256_and_si256(_mm256_packs_epi16(low, high), _mm256_set1_epi8(-128));
+    store_packed(p, _mm256_or_si256(packed(x), negative));
+  }
+  // Four vectors of bytes as packs leave them: each half of a vector on its own.
+  static __m256i packed(const Integers (&x)[4]) {
+    return _mm256_packus_epi16(_mm256_packus_epi32(__m256i(x[0]), __m256i(x[1])),
+                               _mm256_packus_epi32(__m256i(x[2]), __m256i(x[3])));
+  }
+  static void store_packed(std::uint8_t* p, __m256i x) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(x, order));
+  }
+
   static Floats div(Floats a, const Divisor& b) { return quotient<Avx2>(a, b); }
   static Floats sqrt(Floats a) { return _mm256_sqrt_ps(a); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
@@ -113,10 +131,6 @@ struct Avx2 {
   static Integers lookup8(const std::uint32_t* table, Integers index) {
     const __m256i entries = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(table));
     return Integers(_mm256_permutevar8x32_epi32(entries, __m256i(index)));
-  }
-  static Floats lookup16(const float* table, Integers index) {
-    const Floats in_second = _mm256_castsi256_ps(_mm256_slli_epi32(__m256i(index), 28));
-    return _mm256_blendv_ps(lookup8(table, index), lookup8(table + 8, index), in_second);
   }
 
   static Floats zero_or_infinite_else(Floats a, Floats q) {

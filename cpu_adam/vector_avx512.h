@@ -87,6 +87,25 @@ struct Avx512 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(__m512i(x)));
   }
 
+  // In packs: a conversion of each vector to bytes takes the port of permutations twice.
+  static void store_codes(std::uint8_t* p, const Integers (&x)[4]) { store_packed(p, packed(x)); }
+  static void store_codes(std::uint8_t* p, const Integers (&x)[4], const Floats (&signs)[4]) {
+    // Saturation keeps the sign.
+    const __m512i low = _mm512_packs_epi32(__m512i(signs[0]), __m512i(signs[1]));
+    const __m512i high = _mm512_packs_epi32(__m512i(signs[2]), __m512i(signs[3]));
+    const __m512i negative = _mm512_and_si512(_mm512_packs_epi16(low, high), _mm512_set1_epi8(-128));
+    store_packed(p, _mm512_or_si512(packed(x), negative));
+  }
+  // Four vectors of bytes as packs leave them: each quarter of a vector on its own.
+  static __m512i packed(const Integers (&x)[4]) {
+    return _mm512_packus_epi16(_mm512_packus_epi32(__m512i(x[0]), __m512i(x[1])),
+                               _mm512_packus_epi32(__m512i(x[2]), __m512i(x[3])));
+  }
+  static void store_packed(std::uint8_t* p, __m512i x) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, x));
+  }
+
   static Floats div(Floats a, const Divisor& b) { return quotient<Avx512>(a, b); }
   static Floats sqrt(Floats a) { return _mm512_sqrt_ps(a); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
@@ -96,10 +115,9 @@ struct Avx512 {
   static Integers third(Integers x) {
     return Integers(_mm512_mulhi_epu16(__m512i(x), _mm512_set1_epi32(21846)));
   }
-  static Floats lookup16(const float* table, Integers index) {
+  static Floats lookup8(const float* table, Integers index) {
     return _mm512_permutexvar_ps(__m512i(index), _mm512_loadu_ps(table));
   }
-  static Floats lookup8(const float* table, Integers index) { return lookup16(table, index); }
   static Integers lookup8(const std::uint32_t* table, Integers index) {
     return Integers(_mm512_permutexvar_epi32(__m512i(index), _mm512_loadu_si512(table)));
   }

@@ -13,13 +13,13 @@
 // - smaller(a, b) = a < b ? a : b, larger(a, b) = a > b ? a : b: b when either is NaN
 // - largest: of all lanes, none of them NaN
 // - third: x / 3 for x below 2^15
-// - lookup8, lookup16: entries of a table of 16, of which the first 8 or all are used, by an index modulo
-// that
+// - lookup8: entries of a table of 16, of which the first 8 are used, by an index modulo 8
 // - load, store: arrays of float, bf16 and fp16, Whole vectors or First lanes (extent.h); a store rounds to
 //   fp16 to nearest, and for bf16 takes the upper half of the bits
 // - stream: stores a whole vector of 16-bit values past the caches, aligned to its bytes; drain: ends that
 // - nearest_fp16: rounded to fp16, still as floats
-// - load_codes, store_codes: bytes as integers; load_signed_codes extends their highest bit
+// - load_codes, store_codes: bytes as integers; load_signed_codes extends their highest bit; four vectors are
+//   stored at once, with the signs of floats in the highest bits where they are given
 // - Divisor: what set_divisor makes of a number for div(a, divisor)
 // - SquareSums: norm_lanes fp64 sums; add(group, x) adds the squares of elements group * width, ...; lane(i)
 #pragma once
@@ -75,6 +75,12 @@ struct Scalar {
     return static_cast<Integers>(static_cast<std::int8_t>(*p));
   }
   static void store_codes(std::uint8_t* p, Integers x) { *p = static_cast<std::uint8_t>(x); }
+  static void store_codes(std::uint8_t* p, const Integers (&x)[4]) {
+    for (int i = 0; i < 4; ++i) store_codes(p + i, x[i]);
+  }
+  static void store_codes(std::uint8_t* p, const Integers (&x)[4], const Floats (&signs)[4]) {
+    for (int i = 0; i < 4; ++i) store_codes(p + i, x[i] | (bits(signs[i]) >> 24 & 0x80u));
+  }
 
   static Floats div(Floats a, Divisor b) { return a / b; }
   static Floats sqrt(Floats a) { return std::sqrt(a); }
@@ -85,7 +91,6 @@ struct Scalar {
   static Integers third(Integers x) { return (x & 0xffffu) * 21846u >> 16; }
   static float lookup8(const float* table, Integers index) { return table[index % 8]; }
   static Integers lookup8(const std::uint32_t* table, Integers index) { return table[index % 8]; }
-  static float lookup16(const float* table, Integers index) { return table[index % 16]; }
 
   struct SquareSums {
     double lanes[norm_lanes] = {};

@@ -116,8 +116,8 @@ struct QuantisedUpdate {
     }
     for (int distance = warp_threads / 2; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
-    if (lane == 0) scales[j][block] = largest;
-    const float inverse = inverse_scale(largest);
+    const float scale = stored_scale(largest, squared[j]), inverse = inverse_scale(scale);
+    if (lane == 0) scales[j][block] = scale;
     for (int e = 0; e < elements_a_thread; ++e) {
       const std::int64_t i = block * block_numel + lane + e * warp_threads;
       if (i < numel) codes[j][i] = squared[j] ? encode_root(kept[e], inverse) : encode_signed(kept[e], inverse);

@@ -85,13 +85,23 @@ constexpr std::uint32_t encode_magnitude(float scaled, int decades) {
   return (1u << e) - 1u + static_cast<std::uint32_t>(rounded);
 }
 
+// The scale of a block whose largest magnitude, NaN left out, is `largest`: an infinite one is kept as the
+// largest that decodes finite, so that its neighbours, which are multiples of the scale, stay finite too.
+// They keep what the code book has beside so large a scale. NaN changes neither scale nor neighbours.
+inline constexpr float most_signed_scale = 0x1.fffffep127f;
+inline constexpr float most_root_scale = 0x1.fffffep63f;  // no root of a finite number is larger
+constexpr float stored_scale(float largest, bool squared) {
+  const float most = squared ? most_root_scale : most_signed_scale;
+  return largest < most ? largest : most;
+}
+
 // What magnitudes are multiplied by before they are encoded; 0 where a block holds nothing above the
 // denormals, which then all become 0.
 constexpr float inverse_scale(float scale) {
   return scale < 0x1p-126f ? 0.0f : 1.0f / scale;
 }
 
-// NaN as the largest, without its sign, which differs between instruction sets.
+// NaN as the largest of its block, without its sign, which differs between instruction sets.
 constexpr std::uint8_t encode_signed(float value, float inverse_scale) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);

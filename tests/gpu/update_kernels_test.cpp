@@ -210,6 +210,28 @@ TEST_F(UpdateKernels, draw_other_random_bits_past_each_four_billion_elements) {
                  1);
 }
 
+TEST_F(UpdateKernels, keep_an_infinite_moment_as_the_largest_of_its_block_whose_others_stay_finite) {
+  constexpr std::uint64_t numel = quantised_block_numel, odd_one = 5;
+  for (const OptimizerArguments& arguments : every_optimizer()) {
+    const Case c{.arguments = arguments, .moments = MomentDType::int8, .low = std::nullopt, .numel = numel};
+    const Arrays ordinary = make_arrays(c, 1);
+    Arrays a = ordinary;
+    const float infinity = std::numeric_limits<float>::infinity();
+    set_element(a.gradient.data(), odd_one, DType::f32, infinity);
+    a = on_the_gpu(c, a);
+    for (std::size_t m = 0; m < static_cast<std::size_t>(moment_count(format_of(c))); ++m) {
+      const bool squared = moment_of(format_of(c), static_cast<int>(m)).squared;
+      EXPECT_TRUE(std::isfinite(squared ? a.scales[m][0] * a.scales[m][0] : a.scales[m][0]));
+      const unsigned largest = squared ? 255 : 127;
+      EXPECT_EQ(static_cast<unsigned>(a.values[m][odd_one]) & largest, largest);
+    }
+    a.gradient = ordinary.gradient;
+    const std::vector<float> master = widened(DType::f32, on_the_gpu(c, a).master);
+    for (std::uint64_t i = 0; i < numel; ++i)
+      EXPECT_TRUE(std::isfinite(master[i]) || i == odd_one) << name_of(arguments.kind) << ", element " << i;
+  }
+}
+
 // A wrong last bit of sqrt(v) / sqrt(1 - beta2^t) shows in the weight.
 TEST_F(UpdateKernels, take_roots_and_quotients_correctly_rounded_over_their_range) {
   constexpr std::uint64_t numel = 1 << 15;

@@ -132,6 +132,8 @@ inline void oracle_block(const UpdateCase& c, UpdateValues& v, std::size_t begin
       if (squared) moment[m] = std::sqrt(moment[m]);
       if (std::abs(moment[m]) > scale) scale = std::abs(moment[m]);
     }
+    constexpr float largest = std::numeric_limits<float>::max();
+    if (std::isinf(scale)) scale = squared ? std::sqrt(largest) : largest;
     const float inverse = inverse_scale(scale);
     v.scales[m][block] = scale;
     for (std::size_t i = begin; i < end; ++i)

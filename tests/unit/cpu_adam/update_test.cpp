@@ -98,6 +98,63 @@ TEST_P(UpdateOnIsa, every_numel_and_offset_has_the_bits_of_the_formula_and_no_by
   }
 }
 
+// Two updates of one quantisation block, the first with `gradient` for element 5.
+struct BlockRun {
+  UpdateCase c;
+  UpdateValues first, second;
+
+  BlockRun(const OptimizerArguments& arguments, float gradient, Isa isa)
+      : c(case_of(arguments, {MasterDType::f32, DType::f32, MomentDType::int8, DType::f32, std::nullopt},
+                  quantised_block_numel)) {
+    UpdateValues before = values_of(c, Inputs::ordinary, 7);
+    const UpdateValues ordinary = before;
+    for (Bits& codes : before.moments)
+      if (!codes.empty()) codes[odd_one] = 0;
+    std::vector<float> gradients = decoded(before.gradient, DType::f32);
+    gradients[odd_one] = gradient;
+    before.gradient = encoded(gradients, DType::f32);
+    first = second = updated(c, before, isa);
+    second.gradient = ordinary.gradient;
+    second = updated(c, second, isa);
+  }
+  std::size_t moments() const { return static_cast<std::size_t>(moment_count(c.format())); }
+  bool squared(std::size_t k) const { return moment_of(c.format(), static_cast<int>(k)).squared; }
+  unsigned largest_code(std::size_t k) const { return squared(k) ? 255 : 127; }
+
+  static constexpr std::size_t odd_one = 5;
+};
+
+TEST_P(UpdateOnIsa, an_infinite_moment_becomes_the_largest_of_its_block_whose_others_stay_finite) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const OptimizerArguments& arguments : optimizers()) {
+    for (const float gradient : {infinity, -infinity, 1e30f}) {
+      const BlockRun run(arguments, gradient, GetParam());
+      for (std::size_t k = 0; k < run.moments(); ++k) {
+        const float scale = run.first.scales[k][0];
+        ASSERT_TRUE(std::isfinite(run.squared(k) ? scale * scale : scale)) << described(run.c);
+        ASSERT_EQ(run.first.moments[k][run.odd_one] & run.largest_code(k), run.largest_code(k));
+      }
+      const std::vector<float> master = decoded(run.second.master, DType::f32);
+      for (std::size_t i = 0; i < master.size(); ++i)
+        ASSERT_TRUE(std::isfinite(master[i]) || i == run.odd_one) << described(run.c) << ", element " << i;
+    }
+  }
+}
+
+TEST_P(UpdateOnIsa, a_nan_moment_becomes_the_largest_of_its_block_and_changes_no_other) {
+  for (const OptimizerArguments& arguments : optimizers()) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const BlockRun run(arguments, nan, GetParam()), without(arguments, 0.0f, GetParam());
+    for (std::size_t k = 0; k < run.moments(); ++k) {
+      Bits codes = run.first.moments[k];
+      ASSERT_EQ(codes[run.odd_one], run.largest_code(k)) << described(run.c);
+      codes[run.odd_one] = without.first.moments[k][run.odd_one];
+      ASSERT_EQ(codes, without.first.moments[k]) << described(run.c);
+      ASSERT_EQ(run.first.scales[k], without.first.scales[k]) << described(run.c);
+    }
+  }
+}
+
 // The formats that differ in what a kernel does besides converting.
 std::vector<Formats> state_formats() {
   std::vector<Formats> all;
