@@ -49,6 +49,7 @@ void ConfigDraft::read_text(std::string_view json, const std::string& origin) {
   };
   append(impl_->unused.hints, unused.hints);
   append(impl_->unused.defaults, unused.defaults);
+  append(impl_->unused.switched_off, unused.switched_off);
 }
 
 void ConfigDraft::set_flag(const std::string& name, const std::string& value) {

@@ -44,8 +44,10 @@ std::vector<std::string> notes(const Settings& settings, UnusedKeys unused, cons
     result.push_back(
         fmt::format("performance hints without effect here, not used: {}.", fmt::join(unused.hints, ", ")));
   if (!unused.defaults.empty())
-    result.push_back(
-        fmt::format("\"auto\" keeps Headrace's default for {}.", fmt::join(unused.defaults, ", ")));
+    result.push_back(fmt::format("\"auto\" keeps the default for {}.", fmt::join(unused.defaults, ", ")));
+  if (!unused.switched_off.empty())
+    result.push_back(fmt::format("not used, as their section is not \"enabled\": {}.",
+                                 fmt::join(unused.switched_off, ", ")));
   if (std::string note = block_size_note(settings); !note.empty()) result.push_back(std::move(note));
   if (schedule.warmup_steps > settings.steps)
     result.push_back(

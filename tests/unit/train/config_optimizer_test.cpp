@@ -38,6 +38,81 @@ TEST(Config, each_optimizer_has_the_defaults_of_its_origin_and_adamw_those_of_la
   EXPECT_EQ(resolve("").engine.optimizer.beta2, 0.95);
 }
 
+TEST(Config, an_optimizer_that_a_file_names_by_type_has_deepspeeds_defaults_for_what_is_left_out) {
+  struct Expected {
+    const char* optimizer;
+    double rate, beta1, beta2, epsilon, decay;
+  };
+  for (const Expected& e :
+       {Expected{R"("type": "AdamW")", 1e-3, 0.9, 0.999, 1e-8, 0},
+        {R"("type": "Adam")", 1e-3, 0.9, 0.999, 1e-8, 0},
+        {R"("type": "Adam", "params": {"adam_w_mode": false})", 1e-3, 0.9, 0.999, 1e-8, 0},
+        {R"("params": {"torch_adam": true}, "type": "AdamW")", 1e-3, 0.9, 0.999, 1e-8, 0.01},
+        {R"("type": "Adam", "params": {"torch_adam": true})", 1e-3, 0.9, 0.999, 1e-8, 0.01},
+        {R"("type": "Adam", "params": {"torch_adam": true, "adam_w_mode": false})", 1e-3, 0.9, 0.999, 1e-8,
+         0},
+        {R"("type": "Lion")", 1e-3, 0.9, 0.999, 0, 0},
+        {R"("type": "Adagrad")", 1e-2, 0, 0, 1e-10, 0},
+        {R"("type": "SGD")", 1e-3, 0, 0, 0, 0},
+        {R"("type": "AdamW", "params": {"lr": "auto", "betas": "auto", "weight_decay": "auto"})", 1e-3, 0.9,
+         0.999, 1e-8, 0},
+        {R"("type": "AdamW", "params": {"lr": 2e-5, "weight_decay": 0.3})", 2e-5, 0.9, 0.999, 1e-8, 0.3},
+        {R"("type": "auto")", 3e-4, 0.9, 0.95, 1e-8, 0.1},
+        {R"("params": {"lr": 2e-5})", 2e-5, 0.9, 0.95, 1e-8, 0.1}}) {
+    const ResolvedOptions options = resolve(fmt::format(R"({{"optimizer": {{{}}}}})", e.optimizer));
+    const ResolvedOptions again = resolve(options.effective_config);
+    for (const ResolvedOptions* const one : {&options, &again}) {
+      EXPECT_EQ(one->schedule.peak, e.rate) << e.optimizer;
+      EXPECT_EQ(one->engine.optimizer.beta1, e.beta1) << e.optimizer;
+      EXPECT_EQ(one->engine.optimizer.beta2, e.beta2) << e.optimizer;
+      EXPECT_EQ(one->engine.optimizer.epsilon, e.epsilon) << e.optimizer;
+      EXPECT_EQ(one->engine.optimizer.weight_decay, e.decay) << e.optimizer;
+    }
+  }
+  const ResolvedOptions flag = resolve(R"({"optimizer": {"type": "Lion"}})", {{"optimizer", "lion"}});
+  EXPECT_EQ(flag.schedule.peak, 1e-4);
+  EXPECT_EQ(flag.engine.optimizer.beta2, 0.99);
+}
+
+TEST(Config, adam_w_mode_beside_an_optimizer_may_agree_with_it_and_not_contradict_it) {
+  const auto file = [](bool mode, const std::string& optimizer) {
+    return fmt::format(
+        R"({{"optimizer": {{"params": {{"adam_w_mode": {}}}}}, "headrace": {{"optimizer": "{}"}}}})", mode,
+        optimizer);
+  };
+  EXPECT_TRUE(resolve(file(true, "adamw")).engine.optimizer.decoupled);
+  EXPECT_FALSE(resolve(file(false, "adam")).engine.optimizer.decoupled);
+  EXPECT_THAT(refusal(file(false, "adamw")),
+              AllOf(HasSubstr("optimizer.params.adam_w_mode"), HasSubstr("headrace.optimizer")));
+  EXPECT_THAT(refusal(file(true, "adam")), HasSubstr("contradicts"));
+  EXPECT_THAT(refusal(file(true, "lion")), HasSubstr("Adam and AdamW alone"));
+  EXPECT_FALSE(resolve(R"({"optimizer": {"params": {"adam_w_mode": true}}})", {{"optimizer", "adam"}})
+                   .engine.optimizer.decoupled);
+}
+
+TEST(Config, a_value_that_says_what_is_so_anyway_is_accepted_with_any_optimizer) {
+  const auto with = [](const std::string& type, const std::string& params) {
+    return refusal(fmt::format(R"({{"optimizer": {{"type": "{}", "params": {{{}}}}}}})", type, params));
+  };
+  for (const char* const type : {"AdamW", "Adam", "Lion", "Adagrad", "SGD"})
+    EXPECT_EQ(
+        with(type, R"("amsgrad": false, "momentum": 0, "dampening": 0.0, "nesterov": false, "lr_decay": 0,
+                            "maximize": false, "initial_accumulator_value": 0, "bias_correction": true,
+                            "torch_adam": false)"),
+        "")
+        << type;
+  for (const char* const asked : {R"("amsgrad": true)", R"("lr_decay": 0.1)"})
+    EXPECT_THAT(with("SGD", asked), HasSubstr("would have no effect")) << asked;
+  for (const char* const asked : {R"("momentum": 0.9)", R"("nesterov": true)", R"("dampening": 0.1)"})
+    EXPECT_THAT(with("AdamW", asked), HasSubstr("would have no effect")) << asked;
+  EXPECT_EQ(refusal("", {{"optimizer", "sgd"}, {"moments", "fp32"}}), "");
+  EXPECT_EQ(refusal(R"({"bf16": {"enabled": true, "bf16_optimizer_states": false},
+                        "optimizer": {"type": "SGD"}})"),
+            "");
+  EXPECT_EQ(refusal("", {{"swap_parity", "0"}, {"eval_every", "0"}, {"consecutive_hysteresis", "false"}}),
+            "");
+}
+
 TEST(Config, deepspeeds_optimizers_and_their_parameters_are_those_that_they_name) {
   const auto optimizer = [](const std::string& type, const std::string& params) {
     return resolve(fmt::format(R"({{"optimizer": {{"type": "{}", "params": {{{}}}}}}})", type, params))

@@ -48,6 +48,33 @@ TEST(Config, one_of_bf16_and_fp16_is_chosen_by_the_section_that_is_switched_on) 
   EXPECT_EQ(resolve(R"({"fp16": {"enabled": true}})", {{"dtype", "fp32"}}).engine.dtype, DType::f32);
 }
 
+TEST(Config, a_section_of_a_type_that_is_switched_off_is_noted_and_not_used) {
+  const char* const keys = R"("bf16_master_weights_and_grads": true, "bf16_optimizer_states": true,
+                              "check_grad_overflow": false)";
+  for (const std::string& others : {std::string(R"("bf16": {"enabled": false, )"),
+                                    std::string(R"("fp16": {"enabled": true}, "bf16": {)")}) {
+    const ResolvedOptions options = resolve(fmt::format("{{{}{}}}}}", others, keys));
+    EXPECT_EQ(options.engine.master_dtype, MasterDType::f32);
+    EXPECT_EQ(options.engine.moment_dtype, MomentDType::f32);
+    ASSERT_EQ(options.notes.size(), 1u);
+    for (const char* const key : {"bf16_master_weights_and_grads", "bf16_optimizer_states",
+                                  "check_grad_overflow", "not used", "\"enabled\""})
+      EXPECT_THAT(options.notes[0], HasSubstr(key));
+  }
+  EXPECT_EQ(resolve(R"({"bf16": {"enabled": false, "bf16_optimizer_states": true},
+                        "headrace": {"moments": "int8"}})")
+                .engine.moment_dtype,
+            MomentDType::int8);
+  const ResolvedOptions fp16 = resolve(
+      R"({"fp16": {"loss_scale_window": 5, "fp16_master_weights_and_grads": true, "enabled": false}})",
+      {{"dtype", "fp16"}});
+  EXPECT_EQ(fp16.engine.loss_scale.window, 1000u);
+  EXPECT_THAT(refusal(R"({"bf16": {"enabled": false, "bf16_optimizer_states": "yes"}})"),
+              HasSubstr("bf16.bf16_optimizer_states"));
+  EXPECT_EQ(resolve(R"({"bf16": {"bf16_optimizer_states": true, "enabled": true}})").engine.moment_dtype,
+            MomentDType::bf16);
+}
+
 // FIELD-CASES N5.
 TEST(Config, a_loss_scale_without_meaning_is_refused_by_its_key) {
   for (const char* const key : {"loss_scale_window", "hysteresis", "min_loss_scale"})
