@@ -4,8 +4,9 @@
 //
 // A round takes one sample of the update, of the ceiling with plain stores and, where 16-bit parameters are
 // written, of the ceiling with streaming ones; a figure is the median over the rounds, the ratio the median
-// of the rounds' ratios to the better ceiling. Before it is timed, each format's update is compared with the
-// scalar kernel's, bit by bit; other bits are an Error.
+// of the rounds' ratios to the better ceiling. Before it is timed, one update of the case's own tensors, with
+// the threads and the stores (plain, or streaming where the update is large) that are timed then, is compared
+// with the scalar kernel's, bit by bit, in pieces spread over them; other bits are an Error.
 //
 // Time: AdamBenchOptions::seconds for everything, shared out evenly over what is left to measure; a case has
 // three rounds whatever they cost.
@@ -32,7 +33,8 @@ struct TensorShape {
   bool operator==(const TensorShape&) const = default;
 };
 std::string text_of(const TensorShape& shape);  // "64Ki", "10000x4Ki"
-// What text_of gives, or numbers without a suffix. Throws UsageError that names `flag`.
+// What text_of gives, or numbers without a suffix. Throws UsageError that names `flag`, for more than 2^44
+// elements in all too.
 TensorShape parse_shape(const std::string& text, const std::string& flag);
 std::vector<TensorShape> default_adam_shapes();
 
@@ -62,6 +64,8 @@ struct AdamBenchReport {
   bool stopped = false;
 };
 
+// Host memory that the smallest case needs.
+Bytes adam_bench_least_memory(const AdamBenchOptions& options);
 // Host memory for the largest shape that needs at most `most_bytes`; 0 where none does.
 Bytes adam_bench_memory(const AdamBenchOptions& options, Bytes most_bytes);
 // With cpu_threads() threads. Cases that need more than host.limit() are left out. Throws UsageError for a

@@ -18,9 +18,9 @@ struct LossScaleOptions {
 
 // What must continue with the parameters.
 struct LossScale {
-  double scale = 1.0;            // of the next step's gradients
-  std::uint64_t good_steps = 0;  // since the last overflow, or since the start
-  std::uint32_t hysteresis_left = 1;
+  double scale = 1.0;                 // of the next step's gradients
+  std::uint64_t good_steps = 0;       // since the last overflow, or since the start
+  std::uint32_t hysteresis_left = 0;  // 0: the scale was not searched for
   bool operator==(const LossScale&) const = default;
 };
 

@@ -15,6 +15,9 @@
 //   sgd      momentum: m = fma(beta1, m, one_minus_beta1 * g)   u = nesterov ? fma(beta1, m, g) : m   (else u
 //   is g)
 //            p = p - step_size * u
+// The step counts updates of the whole model: sgd's buffer starts as the gradient of the first. torch counts
+// by parameter, so one whose first gradient comes later starts its buffer then; here that gradient is
+// dampened.
 #pragma once
 
 #include <cstdint>

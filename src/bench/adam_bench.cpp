@@ -15,6 +15,7 @@
 #include "headrace/numa_memory.h"
 #include "headrace/statistics.h"
 #include "src/bench/rounds.h"
+#include "src/bench/update_check.h"
 #include "src/bench/update_tensors.h"
 
 namespace headrace {
@@ -45,20 +46,11 @@ std::vector<NamedCase> cases_of(const AdamBenchOptions& options) {
   return cases;
 }
 
-// The update of the case's format over threads gives the bits of the scalar kernel; of few elements, so that
-// 16-bit parameters are written through the caches.
-void verify(const NamedCase& one) {
-  constexpr std::uint64_t most_numel = 40000 / 64 * 64;  // more than a piece of the pool
-  UpdateCase small = one.work;
-  small.shape.tensors = std::min<std::uint64_t>(small.shape.tensors, 12);
-  small.shape.numel = std::min(small.shape.numel, most_numel);
-  std::vector<std::byte> parallel(tensor_bytes(small)), scalar(parallel.size());
-  const std::vector<GroupSpan> spans = lay_out(small, parallel), oracle = lay_out(small, scalar);
-  fill(small, spans);
-  fill(small, oracle);
-  optimizer_update_parallel(spans, {&small.arguments, 1});
-  for (const GroupSpan& span : oracle) optimizer_update(span.span, small.arguments, Isa::scalar);
-  if (parallel != scalar)
+// The update that is measured, once over the tensors that it is measured on.
+void verify(const NamedCase& one, std::span<const GroupSpan> tensors) {
+  fill(one.work, tensors);
+  optimizer_update_parallel(tensors, {&one.work.arguments, 1});
+  if (!has_scalar_bits(one.work, tensors))
     throw Error(
         fmt::format("{}: the update by {} does not give the bits of the scalar kernel. The processor "
                     "is not sound, or this is a bug; HEADRACE_ISA=scalar avoids it.",
@@ -138,14 +130,17 @@ std::string count_text(std::uint64_t count) {
   return fmt::format("{}{}", count, units[unit]);
 }
 
+constexpr std::uint64_t most_elements = std::uint64_t{1} << 44;
+
+// None where the text is no number; a number above the most is most + 1.
 std::optional<std::uint64_t> count_of(std::string_view text) {
   std::uint64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
   const int shift = unit.empty() ? 0 : unit == "Ki" ? 10 : unit == "Mi" ? 20 : unit == "Gi" ? 30 : -1;
-  constexpr std::uint64_t most = std::uint64_t{1} << 44;
-  if (error != std::errc{} || shift < 0 || count == 0 || count > most >> shift) return std::nullopt;
-  return count << shift;
+  const bool too_large = error == std::errc::result_out_of_range;
+  if ((error != std::errc{} && !too_large) || shift < 0 || (count == 0 && !too_large)) return std::nullopt;
+  return too_large || count > most_elements >> shift ? most_elements + 1 : count << shift;
 }
 
 }  // namespace
@@ -160,6 +155,9 @@ TensorShape parse_shape(const std::string& text, const std::string& flag) {
   const auto tensors =
       by == std::string::npos ? std::optional<std::uint64_t>(1) : count_of(text.substr(0, by));
   const auto numel = count_of(by == std::string::npos ? text : text.substr(by + 1));
+  if (tensors && numel && *tensors > most_elements / *numel)
+    throw UsageError(fmt::format("{}: \"{}\" is more than the {} elements (2^44) that a case may have.", flag,
+                                 shortened(text), count_text(most_elements)));
   if (!tensors || !numel || *numel % quantised_block_numel != 0)
     throw UsageError(fmt::format(
         "{}: \"{}\" is not a number of elements that {} divides, like 64Ki or 16Mi, nor tensors of such a "
@@ -171,6 +169,12 @@ TensorShape parse_shape(const std::string& text, const std::string& flag) {
 std::vector<TensorShape> default_adam_shapes() {
   constexpr std::uint64_t kibi = 1 << 10, mebi = 1 << 20;
   return {{1, 64 * kibi}, {1, mebi}, {1, 16 * mebi}, {1, 64 * mebi}, {1, 256 * mebi}, {10000, 4 * kibi}};
+}
+
+Bytes adam_bench_least_memory(const AdamBenchOptions& options) {
+  Bytes least = ~Bytes{0};
+  for (const NamedCase& one : cases_of(options)) least = std::min(least, tensor_bytes(one.work));
+  return least;
 }
 
 Bytes adam_bench_memory(const AdamBenchOptions& options, Bytes most_bytes) {
@@ -201,11 +205,10 @@ AdamBenchReport bench_adam(MemoryBudget& host, const AdamBenchOptions& options, 
       control.progress(static_cast<double>(c) / static_cast<double>(cases.size()), one.name);
     const double share = (options.seconds - seconds_since(start)) / static_cast<double>(cases.size() - c);
     const auto begun = Clock::now();
-    verify(one);
     const HostBuffer buffer(host, MemoryTag::optimizer, tensor_bytes(one.work));
     const NodeMemory placed(buffer.memory(), node_runs(one.work, buffer.memory(), cpu_placement()));
     const std::vector<GroupSpan> tensors = lay_out(one.work, buffer.memory());
-    fill(one.work, tensors);
+    verify(one, tensors);
     CaseRounds rounds(one, tensors);
     rounds.run(share - seconds_since(begun), control.stop_requested);
     if (rounds.measured()) report.results.push_back(rounds.result());

@@ -68,28 +68,6 @@ Offsets offsets_of(const UpdateCase& one) {
   return at;
 }
 
-// The arrays of one tensor.
-std::vector<std::span<std::byte>> arrays_of(const UpdateSpan& span) {
-  std::vector<std::span<std::byte>> arrays;
-  const std::uint64_t numel = span.numel;
-  arrays.emplace_back(span.state.master, numel * size_of(master_dtype(span)));
-  for (int k = 0; k < moment_count(span.format); ++k) {
-    const MomentArray& moment = span.state.moments[static_cast<std::size_t>(k)];
-    arrays.emplace_back(moment.values, numel * size_of(span.format.moments));
-    if (moment.scales != nullptr)
-      arrays.emplace_back(reinterpret_cast<std::byte*>(moment.scales),
-                          numel / quantised_block_numel * sizeof(float));
-  }
-  auto* const gradient = static_cast<std::byte*>(const_cast<void*>(span.gradient));
-  arrays.emplace_back(gradient, numel * size_of(span.gradient_dtype));
-  if (span.low_precision != nullptr)
-    arrays.emplace_back(static_cast<std::byte*>(span.low_precision),
-                        numel * size_of(span.low_precision_dtype));
-  return arrays;
-}
-
-constexpr std::uint64_t pattern_numel = 4096;
-
 // Values between low and high as `dtype`, in bytes.
 std::vector<std::byte> pattern_of(DType dtype, float low, float high) {
   std::vector<std::byte> pattern(pattern_numel * size_of(dtype));
@@ -191,6 +169,25 @@ std::vector<GroupSpan> lay_out(const UpdateCase& one, std::span<std::byte> memor
     span.first_element = t * one.shape.numel;
   }
   return tensors;
+}
+
+std::vector<std::span<std::byte>> arrays_of(const UpdateSpan& span) {
+  std::vector<std::span<std::byte>> arrays;
+  const std::uint64_t numel = span.numel;
+  arrays.emplace_back(span.state.master, numel * size_of(master_dtype(span)));
+  for (int k = 0; k < moment_count(span.format); ++k) {
+    const MomentArray& moment = span.state.moments[static_cast<std::size_t>(k)];
+    arrays.emplace_back(moment.values, numel * size_of(span.format.moments));
+    if (moment.scales != nullptr)
+      arrays.emplace_back(reinterpret_cast<std::byte*>(moment.scales),
+                          numel / quantised_block_numel * sizeof(float));
+  }
+  auto* const gradient = static_cast<std::byte*>(const_cast<void*>(span.gradient));
+  arrays.emplace_back(gradient, numel * size_of(span.gradient_dtype));
+  if (span.low_precision != nullptr)
+    arrays.emplace_back(static_cast<std::byte*>(span.low_precision),
+                        numel * size_of(span.low_precision_dtype));
+  return arrays;
 }
 
 std::vector<NodeRun> node_runs(const UpdateCase& one, std::span<std::byte> memory,

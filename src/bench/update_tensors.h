@@ -38,11 +38,14 @@ double ideal_bytes_per_element(const UpdateCase& one);
 // A tensor's arrays one behind the other: states, gradient, 16-bit parameters; the next tensor follows.
 // `memory` holds tensor_bytes.
 std::vector<GroupSpan> lay_out(const UpdateCase& one, std::span<std::byte> memory);
+// The arrays of one tensor, or of a part of it, that an update reads or writes.
+std::vector<std::span<std::byte>> arrays_of(const UpdateSpan& span);
 // Which of it belongs on which node: whole tensors where there are many, a part of each array where there are
 // few.
 std::vector<NodeRun> node_runs(const UpdateCase& one, std::span<std::byte> memory,
                                const std::vector<NodeThreads>& placement);
-// Ordinary values, none of which becomes denormal on the way.
+// Ordinary values, none of which becomes denormal on the way: the same again every pattern_numel elements.
+inline constexpr std::uint64_t pattern_numel = 4096;
 void fill(const UpdateCase& one, std::span<const GroupSpan> tensors);
 
 }  // namespace headrace

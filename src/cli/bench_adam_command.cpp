@@ -66,9 +66,11 @@ Bytes memory_of(const AdamFlags& flags, const AdamBenchOptions& options) {
   }
   if (adam_bench_memory(options, limit) == 0)
     throw DoesNotFit(fmt::format(
-        "the benchmark does not fit: none of its cases takes {} of host memory or less ({}). Give "
-        "smaller --elements.",
-        format_bytes(limit), limit < available ? "--host-memory" : "available"));
+        "the benchmark does not fit: its smallest case takes {} of host memory, and {} are {}. Give smaller "
+        "--elements{}.",
+        format_bytes(adam_bench_least_memory(options)), format_bytes(limit),
+        limit < available ? "allowed by --host-memory" : "available",
+        limit < available ? ", or a larger --host-memory" : ""));
   return limit;
 }
 
@@ -121,8 +123,11 @@ void add_bench_adam(CLI::App& bench, int& status) {
       "parameters rounded stochastically, without an fp32 copy. bf16-all: their moments in bf16 too.\n"
       "GB/s count what an update cannot avoid: each state once in and out, the gradient in, 16-bit\n"
       "parameters out. Ceiling: the same loads and stores with one addition each, over the same memory in\n"
-      "the same rounds, by plain or streaming stores, whichever is faster. Each format's bits are compared\n"
-      "with the scalar kernel's. A size that does not fit in memory is named and left out.\n"
+      "the same rounds, by plain or streaming stores, whichever is faster. Before a case is timed, pieces "
+      "of\n"
+      "one such update are compared with the scalar kernel's, bit by bit. A size that does not fit in "
+      "memory\n"
+      "is named and left out.\n"
       "Ctrl-C prints what is measured so far and ends with status 130.\n"
       "Exit status: 0 done, 1 wrong bits, 2 wrong usage, 3 does not fit, 130 stopped.\n\n"
       "Example: what do 16 million parameters cost with 8-bit moments?\n"

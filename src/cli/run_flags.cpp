@@ -49,8 +49,10 @@ RunFlags::RunFlags(CLI::App& command, Command which) {
     option->group(which == Command::plan && info.training_only ? "" : info.group);
   }
   collect_values(
-      command.add_option("--config", config_paths_,
-                         "configuration with DeepSpeed's keys and a \"headrace\" section; flags override it"))
+      command.add_option(
+          "--config", config_paths_,
+          "configuration with DeepSpeed's keys and a \"headrace\" section; flags override it. What "
+          "its optimizer.params leave out has DeepSpeed's defaults for optimizer.type"))
       ->type_name("FILE.json")
       ->group("Configuration");
   command.add_flag("--print-config", print_config_, "print the effective configuration as JSON and end")

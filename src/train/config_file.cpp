@@ -78,12 +78,17 @@ std::string suggestion(const std::string& path) {
                                         known.substr(0, known.size() - nearest.size() - 1));
 }
 
+// Keys of a section that its key "enabled", wherever it stands, may switch off.
+bool waits_for_switch(const std::string& path) {
+  return (path.starts_with("bf16.") || path.starts_with("fp16.")) && !path.ends_with(".enabled");
+}
+
 class Walker {
  public:
   Walker(const std::string& origin, Settings& settings) : origin_(origin), settings_(settings) {}
 
   void walk(const Json& object, const std::string& prefix);
-  void settle_dtype();
+  void settle_types();
   void apply_native(const Json& section);
   UnusedKeys take_unused() { return std::move(unused_); }
 
@@ -91,10 +96,12 @@ class Walker {
   std::string label(const std::string& path) const { return fmt::format("{}: \"{}\"", origin_, path); }
   void apply(const DeepSpeedKey& key, const ConfigValue& value);
   void claim(const std::string& native, const std::string& path);
+  void apply_waiting(std::string_view section, bool switched_off);
 
   const std::string& origin_;
   Settings& settings_;
   std::map<std::string, std::string> set_by_;  // native setting -> key of the file
+  std::vector<std::pair<const DeepSpeedKey*, ConfigValue>> waiting_;
   UnusedKeys unused_;
 };
 
@@ -131,7 +138,10 @@ void Walker::walk(const Json& object, const std::string& prefix) {
     const std::string path = prefix + (alias == section_aliases().end() ? name : alias->second);
     if (path == native_section) continue;
     if (const DeepSpeedKey* key = find_key(path)) {
-      apply(*key, ConfigValue(label(path), value));
+      if (waits_for_switch(path))
+        waiting_.emplace_back(key, ConfigValue(label(path), value));
+      else
+        apply(*key, ConfigValue(label(path), value));
     } else if (is_section(path)) {
       if (value.is_null()) continue;
       if (!value.is_object())
@@ -143,8 +153,24 @@ void Walker::walk(const Json& object, const std::string& prefix) {
   }
 }
 
-// Both sections may stand in one file, one of them switched off.
-void Walker::settle_dtype() {
+// As in DeepSpeed, what a section that is switched off says is not used; that it can be read is checked.
+void Walker::apply_waiting(std::string_view section, bool switched_off) {
+  for (const auto& [key, value] : waiting_) {
+    if (!key->path.starts_with(section)) continue;
+    if (!switched_off) {
+      apply(*key, value);
+    } else if (!value.json().is_null()) {
+      Settings unused;
+      if (key->key_class == KeyClass::works && !value.not_given())
+        (key->set != nullptr ? key->set : find_native(key->native)->set)(unused, value);
+      unused_.switched_off.push_back(key->path);
+    }
+  }
+}
+
+// Both sections may stand in one file, one of them switched off. One without "enabled" is of models of its
+// type, which is bf16 unless the file says otherwise.
+void Walker::settle_types() {
   const auto bf16 = std::exchange(settings_.bf16_enabled, {}),
              fp16 = std::exchange(settings_.fp16_enabled, {});
   if (bf16.value_or(false) && fp16.value_or(false))
@@ -157,6 +183,8 @@ void Walker::settle_dtype() {
     claim("dtype", "bf16.enabled");
     settings_.dtype = *bf16 ? DType::bf16 : DType::f32;
   }
+  apply_waiting("bf16.", !bf16.value_or(!fp16.value_or(false)));
+  apply_waiting("fp16.", !fp16.value_or(true));
 }
 
 void Walker::apply_native(const Json& section) {
@@ -182,7 +210,7 @@ UnusedKeys apply_config(const Json& file, const std::string& origin, Settings& s
     throw UsageError(fmt::format("{} is not a configuration: it must hold one JSON object.", origin));
   Walker walker(origin, settings);
   walker.walk(file, "");
-  walker.settle_dtype();
+  walker.settle_types();
   if (const auto native = file.find(native_section); native != file.end()) walker.apply_native(*native);
   return walker.take_unused();
 }

@@ -49,9 +49,13 @@ void set_optimizer_type(Settings& settings, const ConfigValue& value) {
                     "SGD are.",
                     value.key(), value.json().dump()));
   settings.optimizer = available[choice];
+  settings.optimizer_defaults = DefaultsOf::deepspeed;
 }
 void set_adam_w_mode(Settings& settings, const ConfigValue& value) {
   settings.adam_w_mode = value.boolean();
+}
+void set_torch_adam(Settings& settings, const ConfigValue& value) {
+  settings.torch_adam = value.boolean();
 }
 void set_bf16_master(Settings& settings, const ConfigValue& value) {
   settings.master_dtype = value.boolean() ? MasterDType::bf16 : MasterDType::f32;
@@ -249,9 +253,13 @@ Table optimizer_and_scheduler_keys() {
   const std::string o = "optimizer.params.", s = "scheduler.params.";
   return {
       {"optimizer.type", works, "optimizer", "null",
-       "AdamW, Adam (AdamW unless adam_w_mode is false), Lion, Adagrad or SGD", set_optimizer_type},
+       "AdamW, Adam (AdamW unless adam_w_mode is false), Lion, Adagrad or SGD; gives params that are left "
+       "out "
+       "DeepSpeed's defaults",
+       set_optimizer_type},
       {"optimizer.legacy_fusion", hint, "", "false", ""},
-      {o + "lr", works, "learning_rate", "1e-3", "peak learning rate", set_peak},
+      {o + "lr", works, "learning_rate", "1e-3", "peak learning rate; left out, 1e-3, Adagrad's 1e-2",
+       set_peak},
       {o + "betas", works, "beta1", "[0.9, 0.999]", "decays of the two moments", set_betas},
       {o + "eps", works, "epsilon", "1e-8", "added to the root of the second moment"},
       {o + "weight_decay", works, "weight_decay", "0", "of matrices; norms and biases have none"},
@@ -265,7 +273,9 @@ Table optimizer_and_scheduler_keys() {
       {o + "lr_decay", works, "lr_decay", "0", "Adagrad: the rate falls as 1 / (1 + steps * X)"},
       {o + "initial_accumulator_value", not_available, "", "0", "Adagrad's sum starts at 0"},
       {o + "maximize", works, "maximize", "false", "goes up the gradient"},
-      {o + "torch_adam", hint, "", "false", ""},
+      {o + "torch_adam", works, "", "false",
+       "true: weight_decay left out is torch's, for AdamW 0.01; the arithmetic is torch's in any case",
+       set_torch_adam},
       {"scheduler.type", works, "schedule", "null", "WarmupLR, WarmupDecayLR or WarmupCosineLR",
        set_scheduler_type},
       {s + "warmup_min_lr", works, "", "0", "first learning rate", set_scheduler_number<&D::minimum_rate>},

@@ -10,12 +10,14 @@
 namespace headrace {
 namespace {
 
-// `hint`: without the condition the setting is listed in a note; others are refused.
+// `hint`: without the condition the setting is listed in a note; others are refused, but for the value
+// `inert` (JSON), which says what is so without the condition too.
 struct Condition {
   std::string_view setting;
   bool hint;
   std::string_view needs;
   bool (*met)(const Settings&);
+  std::string_view inert = "";
 };
 
 bool optimizer_on_nvme(const Settings& settings) {
@@ -76,15 +78,15 @@ constexpr Condition conditions[] = {
     {"beta1", false, "--optimizer adamw, adam or lion", is_one_of<adamw, adam, deepspeed_adam, lion>},
     {"beta2", false, "--optimizer adamw, adam or lion", is_one_of<adamw, adam, deepspeed_adam, lion>},
     {"epsilon", false, "--optimizer adamw, adam or adagrad", is_one_of<adamw, adam, deepspeed_adam, adagrad>},
-    {"amsgrad", false, "--optimizer adamw or adam", is_one_of<adamw, adam, deepspeed_adam>},
-    {"momentum", false, "--optimizer sgd", is_one_of<sgd>},
-    {"dampening", false, with_momentum, keeps_momentum},
-    {"nesterov", false, with_momentum, keeps_momentum},
-    {"lr_decay", false, "--optimizer adagrad", is_one_of<adagrad>},
-    {"moments", false, "an optimizer that keeps moments (SGD: with --momentum)", keeps_moments},
+    {"amsgrad", false, "--optimizer adamw or adam", is_one_of<adamw, adam, deepspeed_adam>, "false"},
+    {"momentum", false, "--optimizer sgd", is_one_of<sgd>, "0"},
+    {"dampening", false, with_momentum, keeps_momentum, "0"},
+    {"nesterov", false, with_momentum, keeps_momentum, "false"},
+    {"lr_decay", false, "--optimizer adagrad", is_one_of<adagrad>, "0"},
+    {"moments", false, "an optimizer that keeps moments (SGD: with --momentum)", keeps_moments, "\"fp32\""},
     {"durability", false, optimizer_nvme, optimizer_on_nvme},
     {"overwrite_swap", true, optimizer_nvme, optimizer_on_nvme},
-    {"swap_parity", false, nvme, uses_nvme},
+    {"swap_parity", false, nvme, uses_nvme, "0"},
     {"swap_block", true, nvme, uses_nvme},
     {"swap_path_rates", true, "several swap paths (--swap-path) without parity", shares_load},
     {"swap_buffers", true, optimizer_nvme, optimizer_on_nvme},
@@ -106,9 +108,9 @@ constexpr Condition conditions[] = {
     {"initial_scale_power", false, dynamic_scale, searches_loss_scale},
     {"loss_scale_window", false, dynamic_scale, searches_loss_scale},
     {"loss_scale_hysteresis", false, dynamic_scale, searches_loss_scale},
-    {"consecutive_hysteresis", false, dynamic_scale, searches_loss_scale},
+    {"consecutive_hysteresis", false, dynamic_scale, searches_loss_scale, "false"},
     {"min_loss_scale", false, dynamic_scale, searches_loss_scale},
-    {"eval_every", false, "held-out text (--eval-data FILE)", evaluates},
+    {"eval_every", false, "held-out text (--eval-data FILE)", evaluates, "0"},
     {"eval_batches", false, "held-out text (--eval-data FILE)", evaluates},
     {"minimum_rate_ratio", false, "a schedule that decays (--schedule cosine or linear)", decays},
 };
@@ -129,10 +131,16 @@ bool has_effect(const Settings& settings, std::string_view name) {
                      [&](const Condition& c) { return c.setting != name || c.met(settings); });
 }
 
+static bool asks_for_nothing(const Condition& condition, const Settings& settings) {
+  return !condition.inert.empty() &&
+         find_native(condition.setting)->get(settings) == Json::parse(condition.inert);
+}
+
 void refuse_without_effect(const Settings& settings) {
   for (const Condition& condition : conditions)
     if (const auto given = settings.given.find(condition.setting);
-        given != settings.given.end() && !is_hint(condition, given->second) && !condition.met(settings))
+        given != settings.given.end() && !is_hint(condition, given->second) && !condition.met(settings) &&
+        !asks_for_nothing(condition, settings))
       throw UsageError(fmt::format("{} would have no effect: it needs {}. Leave it out, or add that.",
                                    given->second, condition.needs));
 }

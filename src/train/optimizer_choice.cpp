@@ -9,8 +9,8 @@ struct Defaults {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
 };
 
-// AdamW's are those that language models are mostly trained with, the others PyTorch's; Lion's are of its
-// paper.
+// Headrace's: AdamW's are those that language models are mostly trained with, the others PyTorch's; Lion's
+// are of its paper.
 constexpr Defaults defaults_of(OptimizerChoice choice) {
   switch (choice) {
     case OptimizerChoice::adam:
@@ -44,21 +44,48 @@ OptimizerKind kind_of(OptimizerChoice choice) {
   return OptimizerKind::adam;
 }
 
+// Those of deepspeed/ops/{adam,lion,adagrad} (their CPU and fused classes agree) and of torch.optim.SGD.
+constexpr Defaults deepspeed_defaults_of(OptimizerChoice choice, bool torch_adam) {
+  switch (choice) {
+    case OptimizerChoice::adamw:
+    case OptimizerChoice::deepspeed_adam:
+      return {1e-3, 0.9, 0.999, 1e-8, torch_adam ? 0.01 : 0};
+    case OptimizerChoice::lion:
+      return {1e-3, 0.9, 0.999, 0, 0};
+    case OptimizerChoice::adam:
+    case OptimizerChoice::adagrad:
+    case OptimizerChoice::sgd:
+      break;
+  }
+  return defaults_of(choice);
+}
+
 void fill(std::optional<double>& value, double otherwise) {
   if (!value) value = otherwise;
 }
 
+// A flag goes before the file, adam_w_mode with it.
+bool given_by_flag(const Settings& settings, std::string_view name) {
+  const auto given = settings.given.find(name);
+  return given != settings.given.end() && given->second.starts_with("--");
+}
+
 OptimizerChoice chosen(const Settings& settings) {
   using enum OptimizerChoice;
-  const bool is_adam = kind_of(settings.optimizer) == OptimizerKind::adam;
-  if (settings.adam_w_mode && !is_adam)
-    throw UsageError(fmt::format("{} has a meaning for Adam and AdamW alone. Leave it out.",
-                                 user_name(settings, "adam_w_mode")));
-  if (settings.adam_w_mode == false && settings.optimizer == adamw && settings.given.contains("optimizer"))
-    throw UsageError(fmt::format("{} false contradicts {} AdamW. Give the type Adam, or leave it out.",
-                                 user_name(settings, "adam_w_mode"), user_name(settings, "optimizer")));
-  if (!is_adam || settings.optimizer == adam) return settings.optimizer;
-  return settings.adam_w_mode.value_or(true) ? adamw : adam;
+  const OptimizerChoice optimizer = settings.optimizer;
+  if (!settings.adam_w_mode || given_by_flag(settings, "optimizer"))
+    return optimizer == deepspeed_adam ? adamw : optimizer;
+  const std::string mode = user_name(settings, "adam_w_mode");
+  if (kind_of(optimizer) != OptimizerKind::adam)
+    throw UsageError(fmt::format("{} has a meaning for Adam and AdamW alone. Leave it out.", mode));
+  const OptimizerChoice by_mode = *settings.adam_w_mode ? adamw : adam;
+  const bool open = optimizer == deepspeed_adam || !settings.given.contains("optimizer");
+  if (!open && by_mode != optimizer)
+    throw UsageError(fmt::format("{} {} contradicts {} {}. Give the type {}, or leave {} out.", mode,
+                                 *settings.adam_w_mode, user_name(settings, "optimizer"),
+                                 optimizer == adamw ? "AdamW" : "Adam", by_mode == adamw ? "AdamW" : "Adam",
+                                 mode));
+  return by_mode;
 }
 
 }  // namespace
@@ -66,7 +93,9 @@ OptimizerChoice chosen(const Settings& settings) {
 void resolve_optimizer(Settings& settings) {
   settings.optimizer = chosen(settings);
   settings.adam_w_mode.reset();
-  const Defaults defaults = defaults_of(settings.optimizer);
+  const Defaults defaults = settings.optimizer_defaults == DefaultsOf::deepspeed
+                                ? deepspeed_defaults_of(settings.optimizer, settings.torch_adam)
+                                : defaults_of(settings.optimizer);
   fill(settings.learning_rate, defaults.learning_rate);
   fill(settings.beta1, defaults.beta1);
   fill(settings.beta2, defaults.beta2);

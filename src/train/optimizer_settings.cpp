@@ -28,7 +28,7 @@ void set_warmup(Settings& settings, const ConfigValue& value) {
 void set_optimizer(Settings& settings, const ConfigValue& value) {
   settings.optimizer =
       static_cast<OptimizerChoice>(value.choice({"adamw", "adam", "adagrad", "lion", "sgd"}));
-  settings.adam_w_mode.reset();
+  settings.optimizer_defaults = DefaultsOf::headrace;
 }
 Json get_optimizer(const Settings& settings) {
   constexpr const char* names[] = {"adamw", "adam", "adagrad", "lion", "sgd", "adam"};

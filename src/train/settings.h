@@ -23,6 +23,8 @@ struct DeepSpeedScheduler {
 
 // deepspeed_adam: AdamW, unless adam_w_mode says otherwise.
 enum class OptimizerChoice : std::uint8_t { adamw, adam, adagrad, lion, sgd, deepspeed_adam };
+// Whose defaults fill what is left out: DeepSpeed's where its `optimizer.type` chose the optimizer.
+enum class DefaultsOf : std::uint8_t { headrace, deepspeed };
 
 struct Settings {
   // Settings that the user gave, and the key or flag by which: "--swap-block", "headrace.swap_block".
@@ -43,7 +45,9 @@ struct Settings {
   ScheduleOptions::Decay decay = ScheduleOptions::Decay::cosine;
   DeepSpeedScheduler scheduler;
   OptimizerChoice optimizer = OptimizerChoice::adamw;
+  DefaultsOf optimizer_defaults = DefaultsOf::headrace;
   std::optional<bool> adam_w_mode;                                           // DeepSpeed's
+  bool torch_adam = false;                                                   // the same
   std::optional<double> learning_rate, beta1, beta2, epsilon, weight_decay;  // none: the optimizer's default
   double momentum = 0, dampening = 0, rate_decay = 0;
   bool amsgrad = false, nesterov = false, maximize = false;
@@ -103,8 +107,9 @@ const std::vector<DeepSpeedKey>& deepspeed_table();
 
 // Keys of a file that were accepted and change nothing.
 struct UnusedKeys {
-  std::vector<std::string> hints;     // performance hints without meaning here
-  std::vector<std::string> defaults;  // "auto"
+  std::vector<std::string> hints;         // performance hints without meaning here
+  std::vector<std::string> defaults;      // "auto"
+  std::vector<std::string> switched_off;  // of a section that is
 };
 UnusedKeys apply_config(const Json& file, const std::string& origin, Settings& settings);
 

@@ -51,6 +51,11 @@ LossScale LossScaler::start() const {
 
 LossScale LossScaler::resumed(const LossScale& stored) const {
   if (options_.fixed != 0) return start();
+  if (stored.hysteresis_left == 0) {  // of a fixed scale: the search begins at it
+    LossScale fresh = start();
+    fresh.scale = std::clamp(stored.scale, options_.minimum, largest_scale);
+    return fresh;
+  }
   return {.scale = std::clamp(stored.scale, options_.minimum, largest_scale),
           .good_steps = stored.good_steps,
           .hysteresis_left = std::clamp(stored.hysteresis_left, 1u, start().hysteresis_left)};

@@ -188,8 +188,9 @@ class Adam(BenchTest):
             self.assertLessEqual({"case", "value", "unit", "ceiling", "ratio", "rounds"}, set(result))
             self.assertEqual(result["unit"], "GB/s")
             self.assertGreaterEqual(result["rounds"], 3)
-            for key in ("value", "ceiling", "ratio"):
-                self.assertGreater(result[key], 0)
+            moved = result["bytes_per_element"] * result["tensors"] * result["numel"] * 1e-9
+            self.assertAlmostEqual(result["value"] * result["seconds"] / moved, 1, delta=0.5)
+            self.assertAlmostEqual(result["ratio"] * result["ceiling"] / result["value"], 1, delta=0.9)
 
     def test_the_table_fits_a_hundred_columns(self):
         text = self.succeeds("bench", "adam", *self.QUICK, "--optimizer", "adamw,amsgrad").stdout
@@ -216,10 +217,16 @@ class Adam(BenchTest):
         flags = ["--elements", "64,1Mi", "--seconds", "0.01", "--format", "bf16"]
         text = self.succeeds("bench", "adam", *flags, "--host-memory", "1MiB").stdout
         self.assertIn("left out: bf16 adamw 1Mi takes 16.0 MiB of memory", text)
-        self.refused("bench", "adam", "--elements", "1Mi", "--host-memory", "1MiB", status=3, says=["smaller --elements"])
+        self.refused("bench", "adam", "--elements", "1Mi", "--host-memory", "1MiB", status=3,
+                     says=["smallest case takes 8", "1.0 MiB are allowed by --host-memory", "smaller --elements"])
+
+    def test_more_than_the_machine_has_is_refused_before_it_is_taken(self):
+        self.refused("bench", "adam", "--elements", "16384Gi", "--format", "bf16", status=3,
+                     says=["smallest case takes 256 TiB", "available", "Give smaller --elements."])
 
     def test_wrong_values_name_the_flag_and_what_is_allowed(self):
         for flag, value, allowed in (("--elements", "65", "64 divides"), ("--elements", "64,", "like 64Ki"),
+                                     ("--elements", "16777216x16384Gi", "2^44"),
                                      ("--format", "bf61", "Did you mean bf16?"), ("--optimizer", "adan", "Did you mean adam"),
                                      ("--threads", "0", "from 1"), ("--threads", "1.5", "whole"),
                                      ("--seconds", "0", "from 0.001"), ("--host-memory", "0", "no limit")):

@@ -1,17 +1,22 @@
 #include "headrace/adam_bench.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <map>
 
+#include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "src/bench/update_check.h"
 #include "src/bench/update_tensors.h"
 
 namespace headrace {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 UpdateCase case_of(std::string_view format, std::string_view optimizer, TensorShape shape) {
@@ -73,6 +78,41 @@ TEST(AdamBench, shapes_are_read_as_they_are_written) {
     EXPECT_THROW(parse_shape(text, "--elements"), UsageError) << text;
 }
 
+TEST(AdamBench, more_than_two_to_the_44_elements_in_all_are_refused_with_the_value) {
+  EXPECT_EQ(parse_shape("16384Gi", "--elements"), (TensorShape{1, std::uint64_t{1} << 44}));
+  EXPECT_EQ(parse_shape("1Mix16Mi", "--elements"), (TensorShape{1 << 20, 1 << 24}));
+  for (const char* text : {"1Mix32Mi", "16384Gix16384Gi", "16777216x16384Gi", "262144x16384Gi", "99999999Gi",
+                           "99999999999999999999", "99999999999999999999x64"}) {
+    try {
+      parse_shape(text, "--elements");
+      ADD_FAILURE() << text;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("--elements: \"{}\"", text)), HasSubstr("2^44")));
+    }
+  }
+}
+
+// 2^21 elements and more are written past the caches.
+TEST(AdamBench, other_bits_in_any_array_of_a_tensor_are_found_in_a_large_case_too) {
+  for (const std::string_view format : adam_bench_formats())
+    for (const TensorShape shape :
+         {TensorShape{1, 192}, TensorShape{20, 4096}, TensorShape{1, (1 << 21) + 64}}) {
+      const UpdateCase one = case_of(format, "adamw", shape);
+      std::vector<std::byte> memory(tensor_bytes(one));
+      const std::vector<GroupSpan> tensors = lay_out(one, memory);
+      fill(one, tensors);
+      EXPECT_FALSE(has_scalar_bits(one, tensors)) << format;
+      optimizer_update_parallel(tensors, {&one.arguments, 1});
+      EXPECT_TRUE(has_scalar_bits(one, tensors)) << format;
+      for (const std::span<std::byte> array : arrays_of(tensors.back().span))
+        for (std::byte* const wrong : {&array.front(), &array.back()}) {
+          *wrong ^= std::byte{1};
+          EXPECT_FALSE(has_scalar_bits(one, tensors)) << format;
+          *wrong ^= std::byte{1};
+        }
+    }
+}
+
 AdamBenchReport quick(const AdamBenchOptions& options, Bytes memory = Bytes{1} << 30,
                       const BenchControl& control = {}) {
   MemoryBudget host("host", memory);
@@ -93,6 +133,46 @@ TEST(AdamBench, every_format_and_optimizer_is_measured_against_a_ceiling) {
     EXPECT_NEAR(result.value, result.bytes_per_element * elements / result.seconds * 1e-9,
                 0.3 * result.value);
   }
+}
+
+// Seconds of one update on this thread, the least of many, by instruction set.
+std::map<Isa, double> least_seconds(const UpdateCase& one, std::initializer_list<Isa> sets) {
+  std::vector<std::byte> memory(tensor_bytes(one));
+  const std::vector<GroupSpan> tensors = lay_out(one, memory);
+  fill(one, tensors);
+  std::map<Isa, double> least;
+  for (int round = 0; round < 30; ++round)
+    for (const Isa isa : sets) {
+      const auto start = std::chrono::steady_clock::now();
+      optimizer_update(tensors[0].span, one.arguments, isa);
+      const double seconds = seconds_since(start);
+      least[isa] = round == 0 ? seconds : std::min(least[isa], seconds);
+    }
+  return least;
+}
+
+// FIELD-CASES P2. In the caches, where memory does not hide what the arithmetic costs.
+TEST(AdamBench, vector_kernels_leave_the_scalar_one_far_behind_in_every_format) {
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "of optimised code alone";
+#endif
+  if (best_isa() == Isa::scalar) GTEST_SKIP() << "no vector kernels on this CPU, or HEADRACE_ISA=scalar";
+  for (const std::string_view format : adam_bench_formats()) {
+    const auto seconds = least_seconds(case_of(format, "adamw", {1, 8192}), {Isa::scalar, best_isa()});
+    EXPECT_GT(seconds.at(Isa::scalar) / seconds.at(best_isa()), 2) << format;
+  }
+}
+
+// FIELD-CASES P2. A share that a scalar kernel or a copy of the states would miss.
+TEST(AdamBench, an_update_beyond_the_caches_reaches_half_of_what_its_loads_and_stores_reach) {
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "of optimised code alone";
+#endif
+  if (best_isa() == Isa::scalar) GTEST_SKIP() << "no vector kernels on this CPU, or HEADRACE_ISA=scalar";
+  const AdamBenchReport report =
+      quick({.formats = {"fp32", "bf16"}, .shapes = {{1, std::uint64_t{4} << 20}}, .seconds = 1});
+  ASSERT_EQ(report.results.size(), 2u);
+  for (const AdamBenchResult& result : report.results) EXPECT_GT(result.ratio, 0.5) << result.name;
 }
 
 TEST(AdamBench, a_size_that_does_not_fit_is_named_and_left_out) {

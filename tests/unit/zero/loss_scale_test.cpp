@@ -72,6 +72,18 @@ TEST(LossScaler, resumes_from_a_commit_of_other_options) {
             (LossScale{.scale = 4, .good_steps = 5, .hysteresis_left = 2}));
 }
 
+TEST(LossScaler, resumes_from_a_fixed_scale_as_a_search_that_begins_there_and_back) {
+  const LossScaler search({.window = 3, .hysteresis = 3}), fixed({.fixed = 1024});
+  const LossScale begun = search.resumed(fixed.next(fixed.start(), false));
+  EXPECT_EQ(begun, (LossScale{.scale = 1024, .good_steps = 0, .hysteresis_left = 3}));
+  LossScale now = search.next(search.next(begun, true), true);
+  EXPECT_EQ(now.scale, 1024);
+  now = search.next(now, true);
+  EXPECT_EQ(now.scale, 512);
+  EXPECT_EQ(fixed.resumed(now), fixed.start());
+  EXPECT_EQ(search.resumed(fixed.resumed(now)), begun);
+}
+
 // FIELD-CASES N5.
 TEST(LossScaler, without_meaning_is_refused) {
   const double infinite = std::numeric_limits<double>::infinity(), nan = std::nan("");

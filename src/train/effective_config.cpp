@@ -1,0 +1,59 @@
+// What a run says of its options: the configuration that it runs with, and notes on what changes nothing.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "headrace/kernels.h"
+#include "headrace/optimizer_blocks.h"
+#include "src/train/resolve_parts.h"
+
+namespace headrace {
+namespace {
+
+// Empty where the blocks are as large as was asked for.
+std::string block_size_note(const Settings& settings) {
+  if (!settings.given.contains("swap_block") || settings.swap_block_numel || !uses_nvme(settings)) return "";
+  const Bytes given = settings.swap_block_bytes;
+  const StateFormat format = state_format(settings);
+  const Bytes used = state_bytes(format, block_numel(given, format));
+  if (used == given) return "";
+  return fmt::format("{}: blocks hold whole chunks of {} elements, so {} bytes instead of {}.",
+                     user_name(settings, "swap_block"), norm_chunk_numel, used, given);
+}
+
+}  // namespace
+
+std::string print_config(const Settings& settings) {
+  const bool native_schedule = settings.scheduler.type == DeepSpeedScheduler::Type::none;
+  Json config = Json::object(), native = Json::object();
+  for (const NativeSetting& setting : native_settings()) {
+    const std::string& name = setting.info.name;
+    if (!native_schedule && (name == "schedule" || name == "warmup_steps" || name == "minimum_rate_ratio"))
+      continue;
+    if (!has_effect(settings, name)) continue;
+    if (Json value = setting.get(settings); !value.is_null()) native[name] = std::move(value);
+  }
+  if (!native_schedule) config["scheduler"] = scheduler_section(settings.scheduler);
+  config["headrace"] = std::move(native);
+  return config.dump(2);
+}
+
+std::vector<std::string> notes(const Settings& settings, UnusedKeys unused, const ScheduleOptions& schedule) {
+  std::vector<std::string> result;
+  for (std::string& group : hints_without_effect(settings)) unused.hints.push_back(std::move(group));
+  if (!unused.hints.empty())
+    result.push_back(
+        fmt::format("performance hints without effect here, not used: {}.", fmt::join(unused.hints, ", ")));
+  if (!unused.defaults.empty())
+    result.push_back(fmt::format("\"auto\" keeps the default for {}.", fmt::join(unused.defaults, ", ")));
+  if (!unused.switched_off.empty())
+    result.push_back(fmt::format("not used, as their section is not \"enabled\": {}.",
+                                 fmt::join(unused.switched_off, ", ")));
+  if (std::string note = block_size_note(settings); !note.empty()) result.push_back(std::move(note));
+  if (schedule.warmup_steps > settings.steps)
+    result.push_back(
+        fmt::format("the learning rate never reaches its peak: warm-up takes {} steps, the run {}.",
+                    schedule.warmup_steps, settings.steps));
+  return result;
+}
+
+}  // namespace headrace
