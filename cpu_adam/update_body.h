@@ -2,10 +2,10 @@
 // (update_rules.h) and the element types of master and moments. The types of gradient and output are branches
 // that always go the same way: templates on them too would be twelve times the code and no faster.
 //
-// A tile is gone through several times: moments, then parameters, then their low precision. From gradient to
-// parameter one vector takes some 80 cycles, of operations that each wait for the one before; a core cannot
-// look far enough ahead to fill them with the next vectors' (measured in cache with AVX2 on a Zen 3: 1.3
-// times as fast as a single pass).
+// A tile is gone through several times: moments, divisors, parameters, then their low precision. From
+// gradient to parameter one vector takes some 80 cycles, of operations that each wait for the one before; a
+// core cannot look far enough ahead to fill them with the next vectors' (measured in cache with AVX2 on a Zen
+// 3: 1.3 times as fast as a single pass).
 #pragma once
 
 #include "cpu_adam/codes.h"

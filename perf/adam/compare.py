@@ -9,7 +9,7 @@ rounds; "x" is the median of the rounds' ratios, above 1 where Headrace is faste
 mixed     bf16 gradient in, bf16 parameters out, fp32 master and moments: one call here; upcast, update and downcast there.
 list      10,000 fp32 tensors of 4096 elements: one call here, `step()` of the optimizers there, as a training loop calls them.
 large     one fp32 tensor.
-cached    one fp32 tensor that fits in the caches.
+cached    one fp32 tensor that fits in the caches; bound by arithmetic (perf/README.md).
 
 But for the list, deepspeed and torch are called as directly as can be: `adam_update` of the compiled op, `torch._fused_adamw_`.
 The latter takes lists too: "torch direct".
