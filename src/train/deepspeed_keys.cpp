@@ -273,6 +273,8 @@ Table optimizer_and_scheduler_keys() {
       {o + "lr_decay", works, "lr_decay", "0", "Adagrad: the rate falls as 1 / (1 + steps * X)"},
       {o + "initial_accumulator_value", not_available, "", "0", "Adagrad's sum starts at 0"},
       {o + "maximize", works, "maximize", "false", "goes up the gradient"},
+      {o + "fp32_optimizer_states", not_available, "", "true",
+       "headrace.moments or bf16.bf16_optimizer_states says the type of moments"},
       {o + "torch_adam", works, "", "false",
        "true: weight_decay left out is torch's, for AdamW 0.01; the arithmetic is torch's in any case",
        set_torch_adam},

@@ -93,9 +93,11 @@ OptimizerChoice chosen(const Settings& settings) {
 void resolve_optimizer(Settings& settings) {
   settings.optimizer = chosen(settings);
   settings.adam_w_mode.reset();
-  const Defaults defaults = settings.optimizer_defaults == DefaultsOf::deepspeed
-                                ? deepspeed_defaults_of(settings.optimizer, settings.torch_adam)
-                                : defaults_of(settings.optimizer);
+  const bool as_deepspeed = settings.optimizer_defaults == DefaultsOf::deepspeed;
+  const Defaults defaults = as_deepspeed ? deepspeed_defaults_of(settings.optimizer, settings.torch_adam)
+                                         : defaults_of(settings.optimizer);
+  if (as_deepspeed && !settings.given.contains("schedule"))  // its rate changes by a scheduler alone
+    settings.decay = ScheduleOptions::Decay::constant;
   fill(settings.learning_rate, defaults.learning_rate);
   fill(settings.beta1, defaults.beta1);
   fill(settings.beta2, defaults.beta2);

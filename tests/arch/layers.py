@@ -20,7 +20,7 @@ HEADER_OWNERS = {
     "planner": "planner",
     "model": "model",
     "train": "backends config data train",
-    "bench": "adam_bench bench nvme_bench",
+    "bench": "adam_bench bench nvme_bench statistics",
     "doctor": "doctor",
     "tune": "tune",
     "seam": "communicator device gpu_build kernels ops",

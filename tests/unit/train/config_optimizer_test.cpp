@@ -38,6 +38,20 @@ TEST(Config, each_optimizer_has_the_defaults_of_its_origin_and_adamw_those_of_la
   EXPECT_EQ(resolve("").engine.optimizer.beta2, 0.95);
 }
 
+TEST(Config, an_optimizer_that_a_file_names_by_type_keeps_its_rate_unless_a_schedule_is_given) {
+  using enum ScheduleOptions::Decay;
+  const std::string file = R"({"optimizer": {"type": "AdamW"}})";
+  const ResolvedOptions kept = resolve(file);
+  EXPECT_EQ(kept.schedule.decay, constant);
+  EXPECT_EQ(learning_rate(kept.schedule, kept.schedule.total_steps), 1e-3);
+  EXPECT_EQ(resolve(kept.effective_config).schedule.decay, constant);
+  EXPECT_EQ(resolve(file, {{"schedule", "cosine"}}).schedule.decay, cosine);
+  EXPECT_EQ(resolve(file, {{"optimizer", "adamw"}}).schedule.decay, cosine);
+  EXPECT_EQ(
+      resolve(R"({"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupCosineLR"}})").schedule.decay,
+      cosine);
+}
+
 TEST(Config, an_optimizer_that_a_file_names_by_type_has_deepspeeds_defaults_for_what_is_left_out) {
   struct Expected {
     const char* optimizer;
@@ -98,7 +112,7 @@ TEST(Config, a_value_that_says_what_is_so_anyway_is_accepted_with_any_optimizer)
     EXPECT_EQ(
         with(type, R"("amsgrad": false, "momentum": 0, "dampening": 0.0, "nesterov": false, "lr_decay": 0,
                             "maximize": false, "initial_accumulator_value": 0, "bias_correction": true,
-                            "torch_adam": false)"),
+                            "torch_adam": false, "fp32_optimizer_states": true)"),
         "")
         << type;
   for (const char* const asked : {R"("amsgrad": true)", R"("lr_decay": 0.1)"})
