@@ -10,6 +10,7 @@
 #include "headrace/kernels.h"
 #include "headrace/optimizer_blocks.h"
 #include "src/train/config_text.h"
+#include "src/train/parameter_groups.h"
 #include "src/train/settings.h"
 
 namespace headrace {
@@ -203,6 +204,7 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.accumulation = static_cast<int>(batch.accumulation);
   engine.clip = settings.clip;
   engine.optimizer = optimizer_arguments(settings);
+  engine.groups = engine_groups(settings);
   engine.master_dtype = settings.master_dtype;
   engine.moment_dtype = settings.moment_dtype;
   engine.loss_scale = settings.loss_scale;
@@ -238,6 +240,12 @@ Json scheduler_section(const DeepSpeedScheduler& scheduler) {
   add("warmup_min_ratio", scheduler.minimum_ratio);
   add("cos_min_ratio", scheduler.cosine_minimum_ratio);
   return {{"type", types[static_cast<std::size_t>(scheduler.type)]}, {"params", std::move(params)}};
+}
+
+void check_groups(const ResolvedOptions& options) {
+  if (options.named_groups.empty()) return;
+  std::vector<UnitSpec> units = make_gpt2(options.model, options.model_options)->unit_specs();
+  assign_groups(units, options);
 }
 
 IoKind resolve_io(const Settings& settings) {
@@ -343,7 +351,10 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   resolve_element_counts(settings, options.model, options.model_options);
   check_swap_block(settings);
   options.engine = engine_options(settings, options.batch, launch.rank);
+  options.named_groups = settings.parameter_groups;
+  options.parameter_groups_name = user_name(settings, "parameter_groups");
   resolve_placement(options.engine);
+  check_groups(options);
   (void)initial_loss_scale(options.engine);
   options.schedule = resolve_schedule(settings);
   options.steps = settings.steps;
