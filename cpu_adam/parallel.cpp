@@ -83,14 +83,19 @@ void for_each_part(std::span<const GroupSpan> spans,
                   });
 }
 
-void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups) {
-  const KernelTable& kernels = kernels_of(best_isa());
+void update_parallel(const KernelTable& kernels, std::span<const GroupSpan> spans,
+                     std::span<const OptimizerArguments> groups, std::uint64_t update_numel) {
   const std::vector<UpdateConstants> constants = constants_of(groups);
   require_meaning(spans, groups);
-  const Stores stores = stores_for(numel_of(spans));
+  const Stores stores = stores_for(std::max(update_numel, numel_of(spans)));
   for_each_part(spans, [&](const UpdateSpan& part, std::uint32_t group) {
     update_piece(kernels, part, constants[group], stores);
   });
+}
+
+void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups,
+                               std::uint64_t update_numel) {
+  update_parallel(kernels_of(best_isa()), spans, groups, update_numel);
 }
 
 void update_ceiling_parallel(std::span<const GroupSpan> spans, Stores stores) {

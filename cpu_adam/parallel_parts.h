@@ -14,4 +14,9 @@ namespace headrace {
 void for_each_part(std::span<const GroupSpan> spans,
                    const std::function<void(const UpdateSpan& part, std::uint32_t group)>& body);
 
+// optimizer_update_parallel with the kernels given.
+struct KernelTable;
+void update_parallel(const KernelTable& kernels, std::span<const GroupSpan> spans,
+                     std::span<const OptimizerArguments> groups, std::uint64_t update_numel);
+
 }  // namespace headrace

@@ -6,9 +6,6 @@
 
 namespace headrace {
 
-// Throws UsageError where the states are not those of the arguments' optimizer, or of types without meaning.
-void require_meaning(const UpdateSpan& span, const OptimizerArguments& arguments);
-
 // Writing 16-bit parameters past the caches pays once an update's arrays outgrow them, and costs until then
 // (measured at 28 bytes an element: even at 2^21 elements, a tenth faster from 2^22 on).
 constexpr Stores stores_for(std::uint64_t update_numel) {

@@ -27,6 +27,7 @@ class CudaKernels final : public DeviceKernels {
   }
 
   void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) override {
+    require_meaning(span, arguments);
     headrace::update(device_.queue(lane), span, constants_of(arguments));
   }
 

@@ -42,10 +42,19 @@ enum class DeviceKind : std::uint8_t { cpu, cuda };
 enum class IoKind : std::uint8_t { automatic, io_uring, threads };
 std::string_view name_of(IoKind kind);  // "auto", "io_uring", "threads"
 
+// A parameter group by patterns of names, as a shell has them for files: those of EngineOptions::groups from
+// 1 on.
+struct NamedGroup {
+  std::vector<std::string> patterns;
+  ParameterGroup values;
+};
+
 struct ResolvedOptions {
   ModelConfig model;
   ModelOptions model_options;
   EngineOptions engine;  // swap_directories are this rank's
+  std::vector<NamedGroup> named_groups;
+  std::string parameter_groups_name = "--parameter-groups";  // or the key of the file that gave them
   BatchSizes batch;
   ScheduleOptions schedule;
 
@@ -111,6 +120,12 @@ class ConfigDraft {
 
 // Any two give the third; one alone: accumulation 1 (the micro-batch when only that is given). 0: not given.
 BatchSizes resolve_batch(const BatchSizes& given, const std::string& world_size_source);
+
+// Gives each parameter the number of the first group with a pattern that matches its name. A pattern that
+// matches none is a UsageError.
+void assign_groups(std::vector<UnitSpec>& units, const ResolvedOptions& options);
+// A line for each of the groups given: what it holds of these units, and how it is updated.
+std::vector<std::string> group_lines(const std::vector<UnitSpec>& units, const ResolvedOptions& options);
 
 double learning_rate(const ScheduleOptions& schedule, std::uint64_t iteration);
 

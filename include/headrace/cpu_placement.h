@@ -34,12 +34,12 @@ struct NodeRun {
   Bytes begin = 0, end = 0;
   bool operator==(const NodeRun&) const = default;
 };
-// Deals blocks that lie end to end to the nodes in proportion to their threads, in turns of at least
-// `run_bytes`: whole blocks, so that an update finds a block on one node, and many huge pages, of which only
-// those at its ends may lie elsewhere. Empty where no node has memory.
-inline constexpr Bytes node_run_bytes = Bytes{16} << 20;
+// Deals blocks that lie end to end to the nodes in proportion to their threads, whole, so that each is on one
+// node: of every `turn_blocks` blocks (those that are updated together; 0: of all) each node has a run of
+// neighbours, as long as can be, for only the huge pages at its ends may lie elsewhere. What turns give
+// together is in proportion too, within about a block. Empty where no node has memory.
 std::vector<NodeRun> deal_blocks(const std::vector<NodeThreads>& placement,
-                                 std::span<const Bytes> block_bytes, Bytes run_bytes = node_run_bytes);
+                                 std::span<const Bytes> block_bytes, std::size_t turn_blocks = 0);
 
 // Divides one array, which threads update together, into a part for each node; borders between pages.
 std::vector<NodeRun> divide_array(const std::vector<NodeThreads>& placement, Bytes bytes);

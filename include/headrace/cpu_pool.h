@@ -1,7 +1,8 @@
 // The threads that run CPU kernels: one pool per process, sized from the affinity mask, the cgroup's CPU
 // quota and the ranks on this host, or set_cpu_threads; OMP_NUM_THREADS is ignored. On a machine with several
-// NUMA nodes each thread is bound to the CPUs of one (cpu_placement.h), the calling one while it takes part;
-// with one node nothing is bound. Any thread may call.
+// NUMA nodes each thread is bound to the CPUs of one (cpu_placement.h), the calling one while it takes part,
+// also where it is the only one (a call of a single piece stays where the caller is); with one node nothing
+// is bound. Any thread may call.
 #pragma once
 
 #include <cstdint>

@@ -19,77 +19,14 @@
 
 #include "headrace/communicator.h"
 #include "headrace/device.h"
+#include "headrace/engine_options.h"
 #include "headrace/io_engine.h"
 #include "headrace/kernels.h"
 #include "headrace/memory.h"
-#include "headrace/optimizer_state.h"
 #include "headrace/step_result.h"
-#include "headrace/swap_store.h"
 #include "headrace/units.h"
 
 namespace headrace {
-
-enum class Tier : std::uint8_t { device, host, nvme };
-std::string_view name_of(Tier tier);
-
-// Where one kind of state lives, and whether each rank holds its shard or all of it.
-struct Placement {
-  bool sharded = false;
-  Tier tier = Tier::device;
-};
-
-struct EngineOptions {
-  int stage = 0;
-  Tier optimizer_tier = Tier::device;
-  Tier parameter_tier = Tier::device;
-  Tier gradient_tier = Tier::device;
-
-  DType dtype = DType::bf16;     // of parameters, of gradients on the wire and after the boundary rounding
-  int accumulation = 1;          // micro-batches a step
-  double clip = 1.0;             // global norm; 0: no clipping
-  LossScaleOptions loss_scale;   // of fp16 models
-  OptimizerArguments optimizer;  // weight_decay: of decayed groups
-  MasterDType master_dtype = MasterDType::f32;
-  MomentDType moment_dtype = MomentDType::f32;
-  std::uint64_t seed = 0;  // of initial values and of stochastic rounding
-
-  Bytes host_memory_bytes = 0;       // hard limit of the host tier
-  Bytes bucket_bytes = 4 << 20;      // communication bucket, constant
-  Bytes swap_block_bytes = 3 << 20;  // optimizer block: states of whole norm chunks (optimizer_blocks.h)
-  std::uint32_t swap_buffers = 8;    // at least 3
-  Bytes swap_cache_bytes = 0;        // host memory for optimizer blocks that are written but never read again
-  // Pinned buffers on the way to NVMe, one block each, at least 1: of parameters, of gradients (and their
-  // sums).
-  std::uint32_t parameter_buffers = 16, gradient_buffers = 8;
-  std::uint32_t prefetch_units = 1;     // units gathered ahead of the one in use
-  std::uint64_t persistence_numel = 0;  // stage 3: units of at most so many elements stay gathered
-  bool retain_adjacent = true;  // stage 3: a released unit that is acquired next is not gathered again
-  bool pin_memory = true;       // lock host memory for copies and I/O, where the system lets us
-
-  std::vector<std::string> swap_directories;  // of this rank, one a swap path
-  std::uint32_t swap_parity = 0;              // swap paths that may be lost
-  std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
-  Durability durability = Durability::step;
-
-  // Skipped steps are then how the scale is found, and the engine ends them at the smallest.
-  bool searches_loss_scale() const { return dtype == DType::f16 && loss_scale.fixed == 0; }
-  StateFormat state_format() const { return format_of(optimizer, master_dtype, moment_dtype); }
-};
-
-// Checked once: throws UsageError for combinations that have no meaning.
-struct ResolvedPlacement {
-  Placement optimizer, gradients, parameters;
-  bool uses_nvme() const {
-    return optimizer.tier == Tier::nvme || gradients.tier == Tier::nvme || parameters.tier == Tier::nvme;
-  }
-};
-ResolvedPlacement resolve_placement(const EngineOptions& options);
-
-// What a new run's gradients are multiplied by: 1 for all but fp16 models. Throws UsageError (loss_scale.h).
-LossScale initial_loss_scale(const EngineOptions& options);
-
-// The folders, below a rank's swap folders, of what is on NVMe and ends with the run: parameters, gradients.
-std::vector<std::string> scratch_directories(const std::vector<std::string>& swap_directories);
 
 class Engine final : public ModuleHooks {
  public:
@@ -128,7 +65,9 @@ class Engine final : public ModuleHooks {
   // Norm, clip, update, parameters back to their tier, commit. `state` is what to store with the commit; its
   // loss scale is that of the gradients, and becomes the next step's before it is stored. Throws Error on
   // every rank, without a commit, where a gradient is not finite and the loss scale is at its minimum.
+  // Each group takes its factor of the one rate, or the rates as they are, one a group.
   StepResult step(double learning_rate, TrainingState& state);
+  StepResult step(std::span<const double> learning_rates, TrainingState& state);
   std::uint64_t steps_applied() const;
 
   // The proof of DESIGN section 9, over all ranks (a collective).

@@ -31,7 +31,8 @@ class DeviceKernels {
   virtual void round_and_norm(Lane lane, const float* sum, void* rounded, DType dtype, std::uint64_t numel,
                               double* partials) = 0;
 
-  // One optimizer block (optimizer_update.h).
+  // One optimizer block (optimizer_update.h). Throws UsageError, before anything is enqueued, where span and
+  // arguments do not belong together or have no meaning.
   virtual void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) = 0;
 
   // *first = the smaller of it and the number of the first element that is infinite or NaN (finite.h).

@@ -42,13 +42,20 @@ UpdateSpan part_of(const UpdateSpan& span, std::uint64_t begin, std::uint64_t nu
 // arguments name different optimizers.
 void optimizer_update(const UpdateSpan& span, const OptimizerArguments& arguments, Isa isa = best_isa());
 
+// Throws UsageError where the states are not those of the arguments' optimizer, or of types without meaning:
+// what every update asks first, on each device.
+void require_meaning(const UpdateSpan& span, const OptimizerArguments& arguments);
+
 // Spans with the group each belongs to: one parallel region for all of them on the threads of cpu_pool.h,
-// however many and small they are. Blocks until done.
+// however many and small they are. Blocks until done. Several calls may be one update, of `update_numel`
+// elements (0: of the spans'): how parameters are written follows from what the whole of it does to the
+// caches.
 struct GroupSpan {
   UpdateSpan span;
   std::uint32_t group = 0;  // index into `groups`
 };
-void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups);
+void optimizer_update_parallel(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups,
+                               std::uint64_t update_numel = 0);
 void optimizer_update_parallel(const UpdateSpan& span, const OptimizerArguments& arguments);
 
 // The kernels of kernels.h over host memory, on the calling thread, with best_isa(). No slices sum to 0.

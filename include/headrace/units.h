@@ -18,9 +18,10 @@ inline constexpr std::uint64_t parameter_alignment_numel = 64;
 struct ParameterSpec {
   std::string name;
   std::vector<std::int64_t> shape;  // a dimension of 0 is allowed
-  bool weight_decay = true;         // parameter group: decayed or not
+  bool weight_decay = true;         // whether its group's decay applies, unless the group says so for all
   float initial_std = 0.0f;         // normal(initial_mean, initial_std); 0: constant initial_mean
   float initial_mean = 0.0f;
+  std::uint32_t group = 0;  // of EngineOptions::groups (parameter_groups.h)
   std::uint64_t numel() const;
 };
 

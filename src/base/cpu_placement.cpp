@@ -7,6 +7,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "src/base/apportion.h"
+
 namespace headrace {
 namespace {
 
@@ -64,25 +66,46 @@ std::vector<std::uint64_t> share_of_rank(const std::vector<NodeThreads>& homes, 
   return share;
 }
 
-// `count` in proportion to the weights, by largest remainder; the first of equals.
-std::vector<int> apportion(int count, const std::vector<std::uint64_t>& weights) {
-  const std::uint64_t total = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
-  std::vector<int> parts;
-  std::vector<std::size_t> by_remainder(weights.size());
-  std::iota(by_remainder.begin(), by_remainder.end(), std::size_t{0});
-  const auto product = [&](std::size_t i) { return weights[i] * static_cast<std::uint64_t>(count); };
-  for (std::size_t i = 0; i < weights.size(); ++i) parts.push_back(static_cast<int>(product(i) / total));
-  std::stable_sort(by_remainder.begin(), by_remainder.end(),
-                   [&](std::size_t a, std::size_t b) { return product(a) % total > product(b) % total; });
-  int left = count - std::accumulate(parts.begin(), parts.end(), 0);
-  for (std::size_t i = 0; left > 0; ++i, --left) ++parts[by_remainder[i]];
-  return parts;
-}
-
 std::vector<NodeThreads> with_memory(std::vector<NodeThreads> placement) {
   std::erase_if(placement, [](const NodeThreads& home) { return home.node < 0; });
   return placement;
 }
+
+// Deals one turn after another; what rounding to whole blocks gave a node too much or too little is made good
+// in the next.
+struct Dealing {
+  const std::vector<NodeThreads>& homes;
+  std::span<const Bytes> block_bytes;
+  std::vector<double> dealt;  // bytes, one a home
+  std::vector<NodeRun>& runs;
+  std::size_t next = 0;  // block
+  Bytes position = 0;
+
+  // Blocks [next, last).
+  void deal_turn(std::size_t last) {
+    Bytes turn_end = position;
+    for (std::size_t b = next; b < last; ++b) turn_end += block_bytes[b];
+    double threads = 0;
+    for (const NodeThreads& home : homes) threads += home.threads;
+    for (std::size_t h = 0; h + 1 < homes.size(); ++h)
+      give(h, last, static_cast<double>(turn_end) * homes[h].threads / threads - dealt[h]);
+    give(homes.size() - 1, last, static_cast<double>(turn_end));  // all that is left
+  }
+
+  // Blocks before `last` up to the border nearest to so many bytes.
+  void give(std::size_t home, std::size_t last, double bytes) {
+    const Bytes begin = position;
+    while (next < last &&
+           static_cast<double>(position - begin) + static_cast<double>(block_bytes[next]) / 2 <= bytes)
+      position += block_bytes[next++];
+    if (position == begin) return;
+    dealt[home] += static_cast<double>(position - begin);
+    if (!runs.empty() && runs.back().node == homes[home].node)
+      runs.back().end = position;
+    else
+      runs.push_back({.node = homes[home].node, .begin = begin, .end = position});
+  }
+};
 
 }  // namespace
 
@@ -104,38 +127,22 @@ std::vector<NodeThreads> place_threads(const std::vector<NumaNode>& nodes, const
                                        int threads) {
   std::vector<NodeThreads> homes = homes_of(nodes, limits.affinity);
   if (homes.size() <= 1) return {};
-  const std::vector<int> parts = apportion(threads, share_of_rank(homes, limits));
-  for (std::size_t h = 0; h < homes.size(); ++h) homes[h].threads = parts[h];
+  const std::vector<std::uint64_t> parts =
+      apportion(static_cast<std::uint64_t>(threads), share_of_rank(homes, limits));
+  for (std::size_t h = 0; h < homes.size(); ++h) homes[h].threads = static_cast<int>(parts[h]);
   std::erase_if(homes, [](const NodeThreads& home) { return home.threads == 0; });
   return homes;
 }
 
 std::vector<NodeRun> deal_blocks(const std::vector<NodeThreads>& placement,
-                                 std::span<const Bytes> block_bytes, Bytes run_bytes) {
+                                 std::span<const Bytes> block_bytes, std::size_t turn_blocks) {
   const std::vector<NodeThreads> homes = with_memory(placement);
   std::vector<NodeRun> runs;
-  if (homes.empty()) return runs;
-  // Bytes for each thread are what is to be equal: the run goes where there are the fewest.
-  std::vector<double> dealt(homes.size());
-  Bytes begin = 0, end = 0;
-  const auto close = [&] {
-    const auto run = static_cast<double>(end - begin);
-    std::size_t best = 0;
-    const auto after = [&](std::size_t h) { return (dealt[h] + run) / homes[h].threads; };
-    for (std::size_t h = 1; h < homes.size(); ++h)
-      if (after(h) < after(best)) best = h;
-    dealt[best] += run;
-    if (!runs.empty() && runs.back().node == homes[best].node)
-      runs.back().end = end;
-    else
-      runs.push_back({.node = homes[best].node, .begin = begin, .end = end});
-    begin = end;
-  };
-  for (const Bytes bytes : block_bytes) {
-    end += bytes;
-    if (end - begin >= run_bytes) close();
-  }
-  if (end > begin) close();
+  if (homes.empty() || block_bytes.empty()) return runs;
+  Dealing dealing{homes, block_bytes, std::vector<double>(homes.size()), runs};
+  const std::size_t turn = turn_blocks == 0 ? block_bytes.size() : turn_blocks;
+  for (std::size_t begin = 0; begin < block_bytes.size(); begin += turn)
+    dealing.deal_turn(std::min(begin + turn, block_bytes.size()));
   return runs;
 }
 

@@ -113,19 +113,27 @@ NodePool::~NodePool() = default;
 void NodePool::run(const PieceWork& work) {
   if (work.count == 0) return;
   if (work.count == 1) return work.body(0);
-  if (placement_.empty() || threads_ == 1)
+  if (threads_ == 1)
+    run_alone(work);
+  else if (placement_.empty())
     run_unbound(work);
   else
     run_bound(work);
 }
 
+void NodePool::run_alone(const PieceWork& work) {
+  std::optional<TakesPart> bound;
+  if (!placement_.empty() && !called_from_inside()) bound.emplace(this, 0);
+  for (std::uint64_t piece = 0; piece < work.count; ++piece) work.body(piece);
+}
+
+bool NodePool::called_from_inside() const {
+  return !here.empty() && here.back().pool == this;
+}
+
 void NodePool::run_unbound(const PieceWork& work) {
-  if (threads_ == 1) {
-    for (std::uint64_t piece = 0; piece < work.count; ++piece) work.body(piece);
-    return;
-  }
   const auto runners = std::min(work.count, static_cast<std::uint64_t>(threads_));
-  PieceQueues queues(work.count, work.body, runners);
+  PieceQueues queues(work.count, work.body, std::vector<std::uint64_t>(runners, 1));
   if constexpr (plain_threads) {
     // The system's oneTBB is not instrumented: the thread sanitizer cannot see what its scheduler orders.
     // Plain threads it can.
@@ -156,11 +164,13 @@ void NodePool::run_bound(const PieceWork& work) {
     });
     return static_cast<std::size_t>(found - placement_.begin());
   };
+  std::vector<std::uint64_t> weights;
+  for (const NodeThreads& home : placement_) weights.push_back(static_cast<std::uint64_t>(home.threads));
   const auto queues = work.node_of == nullptr
-                          ? std::make_shared<PieceQueues>(work.count, work.body, placement_.size())
+                          ? std::make_shared<PieceQueues>(work.count, work.body, weights)
                           : std::make_shared<PieceQueues>(work.count, work.body, placement_.size(), home_of);
   // A thread of this pool that calls goes on where it is.
-  const bool inside = !here.empty() && here.back().pool == this;
+  const bool inside = called_from_inside();
   const std::size_t own = inside ? here.back().home : 0;
   std::vector<std::jthread> plain;
   for (std::size_t home = 0; home < placement_.size(); ++home) {

@@ -35,12 +35,15 @@ class NodePool {
 
   // Every piece once, on the calling thread and the pool's, and waits. A thread takes pieces of its node,
   // then those without a home, then those of nodes that have not come to them. Where nothing is said of
-  // nodes, each thread (of a placement: each node) begins with its own part of them, the same in each call.
+  // nodes, each thread (of a placement: each node, in proportion to its threads) begins with its own part of
+  // them, the same in each call. A single piece is run by the calling thread as it is.
   // Rethrows the first error, after which pieces may be left out.
   void run(const PieceWork& work);
 
  private:
   struct Arenas;
+  void run_alone(const PieceWork& work);
+  bool called_from_inside() const;
   void run_unbound(const PieceWork& work);
   void run_bound(const PieceWork& work);
 

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 
+#include "src/base/apportion.h"
+
 namespace headrace {
 
-PieceQueues::PieceQueues(std::uint64_t count, const Body& body, std::size_t homes)
-    : body_(body), queues_(homes + 1), left_(count) {
-  const std::uint64_t each = count / homes, more = count % homes;  // the first `more` have one more
-  for (std::size_t h = 0; h < homes; ++h) {
-    queues_[h].begin = h * each + std::min<std::uint64_t>(h, more);
-    queues_[h].count = each + (h < more ? 1 : 0);
+PieceQueues::PieceQueues(std::uint64_t count, const Body& body, std::span<const std::uint64_t> weights)
+    : body_(body), queues_(weights.size() + 1), left_(count) {
+  const std::vector<std::uint64_t> parts = apportion(count, weights);
+  std::uint64_t begin = 0;
+  for (std::size_t h = 0; h < parts.size(); ++h) {
+    queues_[h].begin = begin;
+    queues_[h].count = parts[h];
+    begin += parts[h];
   }
 }
 

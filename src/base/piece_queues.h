@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace headrace {
@@ -16,9 +17,9 @@ namespace headrace {
 class PieceQueues {
  public:
   using Body = std::function<void(std::uint64_t piece)>;
-  // Neighbours share a home, and each has as many: a thread that comes back finds in its caches what it had
-  // before. `body` must live until wait() has returned.
-  PieceQueues(std::uint64_t count, const Body& body, std::size_t homes);
+  // Neighbours share a home, and each has as many as its weight (of a node: its threads) says: a thread that
+  // comes back finds in its caches what it had before. `body` must live until wait() has returned.
+  PieceQueues(std::uint64_t count, const Body& body, std::span<const std::uint64_t> weights);
   // home_of(piece) < homes, or `homes` for nowhere.
   PieceQueues(std::uint64_t count, const Body& body, std::size_t homes,
               const std::function<std::size_t(std::uint64_t piece)>& home_of);

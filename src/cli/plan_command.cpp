@@ -121,6 +121,7 @@ std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
                                  options.batch.micro, options.model_options.sequence);
   const StateFormat states = options.engine.state_format();
   text += fmt::format("optimizer: {}; {} bytes a parameter\n", text_of(states), bytes_a_parameter(states));
+  for (const std::string& line : group_lines(report.run.request.units, options)) text += line + '\n';
   text += ledger_table(memory) + '\n';
   if (memory.world_size > 1)
     text += fmt::format("on the wire a step, all ranks: {} all-gather, {} reduce-scatter\n",

@@ -50,6 +50,8 @@ class CpuKernels final : public DeviceKernels {
   }
 
   void update(Lane lane, const UpdateSpan& span, const OptimizerArguments& arguments) override {
+    require_meaning(span, arguments);  // the caller's mistake, not the lane's
+    constants_of(arguments);
     device_.enqueue(lane, "update", [=] { optimizer_update_parallel(span, arguments); });
   }
 

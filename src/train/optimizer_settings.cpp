@@ -1,4 +1,5 @@
 // Settings of the optimizer and the learning rate's schedule.
+#include "src/train/parameter_groups.h"
 #include "src/train/setting_access.h"
 #include "src/train/setting_groups.h"
 
@@ -48,6 +49,13 @@ Json get_moments(const Settings& settings) {
 }
 void set_dampening(Settings& settings, const ConfigValue& value) {
   settings.dampening = value.number(0, 1);
+}
+
+void set_parameter_groups(Settings& settings, const ConfigValue& value) {
+  settings.parameter_groups = parameter_groups_of(value);
+}
+Json get_parameter_groups(const Settings& settings) {
+  return parameter_groups_json(settings.parameter_groups);
 }
 
 std::vector<NativeSetting> state_settings() {
@@ -120,6 +128,11 @@ std::vector<NativeSetting> hyper_parameters() {
       {{"maximize", group, "", "go up the gradient instead of down", true},
        set_boolean<&S::maximize>,
        get<&S::maximize>},
+      {{"parameter_groups", group, "JSON",
+        "a list of groups: \"parameters\" (patterns of names), \"learning_rate_factor\", \"betas\", \"eps\", "
+        "\"weight_decay\", \"maximize\""},
+       set_parameter_groups,
+       get_parameter_groups},
   };
 }
 

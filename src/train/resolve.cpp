@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "headrace/errors.h"
+#include "src/train/parameter_groups.h"
 #include "src/train/resolve_parts.h"
 
 namespace headrace {
@@ -37,6 +38,7 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.accumulation = static_cast<int>(batch.accumulation);
   engine.clip = settings.clip;
   engine.optimizer = optimizer_arguments(settings);
+  engine.groups = engine_groups(settings);
   engine.master_dtype = settings.master_dtype;
   engine.moment_dtype = settings.moment_dtype;
   engine.loss_scale = settings.loss_scale;
@@ -56,6 +58,12 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.swap_path_rates = settings.swap_path_rates;
   engine.durability = settings.durability;
   return engine;
+}
+
+void check_groups(const ResolvedOptions& options) {
+  if (options.named_groups.empty()) return;
+  std::vector<UnitSpec> units = make_gpt2(options.model, options.model_options)->unit_specs();
+  assign_groups(units, options);
 }
 
 IoKind resolve_io(const Settings& settings) {
@@ -156,7 +164,10 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   settle_model_and_batch(settings, launch, options);
   settle_states(settings, options);
   options.engine = engine_options(settings, options.batch, launch.rank);
+  options.named_groups = settings.parameter_groups;
+  options.parameter_groups_name = user_name(settings, "parameter_groups");
   resolve_placement(options.engine);
+  check_groups(options);
   (void)initial_loss_scale(options.engine);
   options.schedule = resolve_schedule(settings);
   copy_run(settings, options);

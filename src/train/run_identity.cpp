@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "headrace/errors.h"
+#include "src/train/parameter_groups.h"
 
 namespace headrace {
 namespace {
@@ -95,6 +96,8 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
                  {"learning rate", schedule(options.schedule)},
                  {"--clip", options.engine.clip}};
   add_optimizer(result, options.engine);
+  if (Json groups = parameter_groups_json(options.named_groups); !groups.is_null())
+    result["--parameter-groups"] = std::move(groups);
   if (options.engine.dtype == DType::f16) result["loss scale"] = loss_scale(options.engine.loss_scale);
   return Json{{"samples",
                {{"--seed", options.seed},

@@ -78,7 +78,9 @@ void Session::build(StopSignals& signals) {
                          .ops = ops.get(),
                          .units = {},
                          .layouts = {}};
-  for (UnitSpec& spec : model->unit_specs()) context.units.push_back(engine->add_unit(std::move(spec)));
+  std::vector<UnitSpec> units = model->unit_specs();
+  assign_groups(units, options);
+  for (UnitSpec& spec : units) context.units.push_back(engine->add_unit(std::move(spec)));
   for (const UnitId unit : context.units) context.layouts.push_back(&engine->layout(unit));
   if (options.resume_swap) {
     state = engine->resume([&](const TrainingState& stored) {

@@ -51,6 +51,7 @@ struct Settings {
   std::optional<double> learning_rate, beta1, beta2, epsilon, weight_decay;  // none: the optimizer's default
   double momentum = 0, dampening = 0, rate_decay = 0;
   bool amsgrad = false, nesterov = false, maximize = false;
+  std::vector<NamedGroup> parameter_groups;
   MasterDType master_dtype = MasterDType::f32;
   MomentDType moment_dtype = MomentDType::f32;
   double clip = 1.0;

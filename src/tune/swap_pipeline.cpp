@@ -83,9 +83,9 @@ struct SwapPipeline::Impl {
         io(open_io(options.point)),
         block_bytes(state_bytes(options.states, block_numel(options.point.block_bytes, options.states))) {
     engine = std::make_unique<Engine>(device, kernels, *communicator, io.get(), engine_options(options));
-    UpdateOverride::set(*engine, [this](const UpdateSpan& span, const OptimizerArguments& arguments) {
-      update(span, arguments);
-    });
+    UpdateOverride::set(*engine,
+                        [this](std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups,
+                               std::uint64_t update_numel) { update(spans, groups, update_numel); });
     add_units(options);
     if (options.reuse)
       state = engine->resume();
@@ -103,10 +103,11 @@ struct SwapPipeline::Impl {
     }
   }
 
-  void update(const UpdateSpan& span, const OptimizerArguments& arguments) {
+  void update(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups,
+              std::uint64_t update_numel) {
     if (kind == UpdateKind::null) return;
     const auto start = Clock::now();
-    optimizer_update_parallel(span, arguments);
+    optimizer_update_parallel(spans, groups, update_numel);
     update_seconds += seconds_since(start);
   }
 

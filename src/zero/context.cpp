@@ -76,6 +76,9 @@ ResolvedPlacement resolve_placement(const EngineOptions& options) {
   if (options.parameter_buffers < 1 || options.gradient_buffers < 1)
     throw UsageError("parameter_buffers and gradient_buffers must be at least 1: blocks pass through them.");
   check_states(options);
+  if (options.groups.empty()) throw UsageError("there must be at least one parameter group.");
+  arguments_of(options.groups, options.optimizer,
+               learning_rates_of(options.groups, options.optimizer.learning_rate));
   return {.optimizer = {.sharded = stage >= 1, .tier = options.optimizer_tier},
           .gradients = {.sharded = stage >= 2, .tier = options.gradient_tier},
           .parameters = {.sharded = stage >= 3, .tier = options.parameter_tier}};

@@ -81,7 +81,8 @@ struct EngineContext {
   std::vector<UnitPlan> units;
   WaitClock nvme_waits;  // of the owner: lanes count their own (BlockRing)
   // In the place of the host's update, for benchmarks (update_override.h).
-  std::function<void(const UpdateSpan&, const OptimizerArguments&)> host_update;
+  std::function<void(std::span<const GroupSpan>, std::span<const OptimizerArguments>, std::uint64_t)>
+      host_update;
 
   EngineContext(Device& device_in, DeviceKernels& kernels_in, Communicator& communicator_in, IoEngine* io_in,
                 const EngineOptions& options_in);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
@@ -63,8 +64,8 @@ struct Engine::Impl {
   double lane_waits_for_nvme(Lane lane) const;
   void split_stalls();
   [[noreturn]] void refuse_overflow_at_floor(const TrainingState& state);
-  OptimizerArguments update_arguments(double learning_rate, double average, StepResult& result) const;
-  void update(const OptimizerArguments& arguments, const TrainingState& state);
+  float gradient_scale(double average, StepResult& result) const;
+  void update(std::vector<OptimizerArguments> arguments, float gradient_scale, const TrainingState& state);
 };
 
 void Engine::Impl::allocate() {
@@ -152,8 +153,7 @@ void Engine::Impl::refuse_overflow_at_floor(const TrainingState& state) {
 }
 
 // Averages over ranks and micro-batches, unscales and clips, all in one factor. Clipping as torch does it.
-OptimizerArguments Engine::Impl::update_arguments(double learning_rate, double average,
-                                                  StepResult& result) const {
+float Engine::Impl::gradient_scale(double average, StepResult& result) const {
   double scale = average;
   const double clip = context.options.clip;
   if (clip > 0) {
@@ -161,21 +161,23 @@ OptimizerArguments Engine::Impl::update_arguments(double learning_rate, double a
     result.clipped = coefficient < 1;
     if (result.clipped) scale *= coefficient;
   }
-  OptimizerArguments arguments = context.options.optimizer;
-  arguments.learning_rate = learning_rate;
-  arguments.step = steps_applied + 1;
-  arguments.seed = context.options.seed;
-  arguments.gradient_scale = static_cast<float>(scale);
-  return arguments;
+  return static_cast<float>(scale);
 }
 
-void Engine::Impl::update(const OptimizerArguments& arguments, const TrainingState& state) {
+void Engine::Impl::update(std::vector<OptimizerArguments> arguments, float gradient_scale,
+                          const TrainingState& state) {
   const auto start = std::chrono::steady_clock::now();
+  const std::uint64_t step = steps_applied + 1;
+  for (OptimizerArguments& group : arguments) {
+    group.step = step;
+    group.seed = context.options.seed;
+    group.gradient_scale = gradient_scale;
+  }
   if (!context.placement.optimizer.sharded && context.communicator.size() > 1) {
     gradients->replicate();
     context.device.synchronize();
   }
-  updater->run(arguments, arguments.step % 2 == 0);
+  updater->run(arguments, step % 2 == 0);
   parameters->publish();
   ++steps_applied;
   commit(state);
@@ -211,12 +213,16 @@ void UpdateOverride::set(Engine& engine, Update update) {
 
 UnitId Engine::add_unit(UnitSpec spec) {
   HEADRACE_CHECK(!impl_->ready(), "add_unit after initialise");
-  for (const ParameterSpec& parameter : spec.parameters)
+  for (const ParameterSpec& parameter : spec.parameters) {
+    if (parameter.group >= impl_->context.options.groups.size())
+      throw UsageError(fmt::format("parameter {} names parameter group {}; there are {}.", parameter.name,
+                                   parameter.group, impl_->context.options.groups.size()));
     if (!impl_->parameter_names.insert(parameter.name).second)
       throw UsageError(
           fmt::format("parameter {} is registered twice. A tied weight has one owner unit; its other users "
                       "acquire that unit.",
                       parameter.name));
+  }
   EngineContext& context = impl_->context;
   UnitPlan unit = plan_unit(make_unit_layout(std::move(spec)), context.placement, context.options,
                             context.communicator.rank(), context.communicator.size());
@@ -304,9 +310,12 @@ void Engine::gradients_ready(UnitId unit) {
 }
 
 StepResult Engine::step(double learning_rate, TrainingState& state) {
-  if (!std::isfinite(learning_rate) || learning_rate < 0)
-    throw UsageError(
-        fmt::format("a learning rate of {} is not allowed: it must be a number >= 0.", learning_rate));
+  return step(learning_rates_of(impl_->context.options.groups, learning_rate), state);
+}
+
+StepResult Engine::step(std::span<const double> learning_rates, TrainingState& state) {
+  const EngineOptions& options = impl_->context.options;
+  std::vector<OptimizerArguments> arguments = arguments_of(options.groups, options.optimizer, learning_rates);
   HEADRACE_CHECK(impl_->gradients->micro_batches() > 0, "step without a micro-batch");
   StepResult result;
   const double average = 1.0 / (static_cast<double>(impl_->context.communicator.size()) *
@@ -320,7 +329,7 @@ StepResult Engine::step(double learning_rate, TrainingState& state) {
   if (result.skipped)
     impl_->commit(state);  // no state changed, but the data and the schedule went on
   else
-    impl_->update(impl_->update_arguments(learning_rate, average, result), state);
+    impl_->update(std::move(arguments), impl_->gradient_scale(average, result), state);
   impl_->gradients->reset();
   impl_->gradients->trace_overflow(impl_->at_floor(state.loss_scale));
   impl_->parameters->end_micro_batches();

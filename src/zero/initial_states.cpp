@@ -1,6 +1,9 @@
 #include "src/zero/initial_states.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <functional>
 
 #include "src/zero/initial_values.h"
 
@@ -14,6 +17,17 @@ void clear(StateFormat format, const StateArrays& states, std::uint64_t numel) {
   if (moment_count(format) > 0) std::memset(states.moments[0].values, 0, state_bytes(format, numel));
 }
 
+// In pieces, so that their fp32 values need no memory beside the states.
+void fill_rounded(bf16* master, std::uint64_t numel,
+                  const std::function<void(std::uint64_t from, std::span<float> out)>& fill) {
+  std::array<float, norm_chunk_numel> wide;
+  for (std::uint64_t from = 0; from < numel; from += wide.size()) {
+    const std::uint64_t count = std::min<std::uint64_t>(wide.size(), numel - from);
+    fill(from, {wide.data(), count});
+    round_to(wide.data(), master + from, DType::bf16, count);
+  }
+}
+
 }  // namespace
 
 void fill_initial_states(const EngineContext& context, const OptimizerBlock& block, const StateArrays& states,
@@ -21,18 +35,19 @@ void fill_initial_states(const EngineContext& context, const OptimizerBlock& blo
   const UnitLayout& layout = context.units[block.unit].layout;
   const StateFormat format = kept_format(context.options);
   clear(format, states, block.range.numel);  // gaps and moments stay zero
-  std::vector<float> wide;
-  for_each_parameter(layout, block.range, [&](std::size_t p, std::uint64_t first, Range part) {
-    const std::uint64_t skip = part.first - block.range.first;
-    wide.resize(format.master == MasterDType::f32 ? 0 : part.numel);
-    const std::span<float> out(wide.empty() ? reinterpret_cast<float*>(states.master) + skip : wide.data(),
-                               part.numel);
+  const auto fill = [&](std::size_t p, std::uint64_t first, std::span<float> out) {
     if (values)
       values(layout.spec.parameters[p], first, out);
     else
       initial_values(layout.spec.parameters[p], context.options.seed, first, out);
-    if (!wide.empty())
-      round_to(wide.data(), reinterpret_cast<bf16*>(states.master) + skip, DType::bf16, part.numel);
+  };
+  for_each_parameter(layout, block.range, [&](std::size_t p, std::uint64_t first, Range part) {
+    const std::uint64_t skip = part.first - block.range.first;
+    if (format.master == MasterDType::f32)
+      fill(p, first, {reinterpret_cast<float*>(states.master) + skip, part.numel});
+    else
+      fill_rounded(reinterpret_cast<bf16*>(states.master) + skip, part.numel,
+                   [&](std::uint64_t from, std::span<float> out) { fill(p, first + from, out); });
   });
 }
 

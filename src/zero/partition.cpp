@@ -4,6 +4,7 @@
 
 #include "headrace/bytes.h"
 #include "headrace/errors.h"
+#include "headrace/parameter_groups.h"
 
 namespace headrace {
 
@@ -33,11 +34,11 @@ std::vector<Range> cut_into_blocks(Range range, std::uint64_t block_numel) {
 std::vector<GroupRun> group_runs(const UnitLayout& layout, Range range) {
   std::vector<GroupRun> runs;
   for_each_parameter(layout, range, [&](std::size_t p, std::uint64_t, Range part) {
-    const bool decay = layout.spec.parameters[p].weight_decay;
-    if (!runs.empty() && runs.back().weight_decay == decay)
+    const std::uint32_t arguments = arguments_index(layout.spec.parameters[p]);
+    if (!runs.empty() && runs.back().arguments == arguments)
       runs.back().range.numel = part.end() - runs.back().range.first;
     else
-      runs.push_back({part, decay});
+      runs.push_back({part, arguments});
   });
   return runs;
 }

@@ -26,11 +26,11 @@ std::vector<Range> shard_ranges(std::uint64_t numel, int world_size);
 // The range cut into blocks of block_numel (a multiple of norm_chunk_numel); the last one may be shorter.
 std::vector<Range> cut_into_blocks(Range range, std::uint64_t block_numel);
 
-// Elements of a block that share hyper-parameters. Alignment gaps (zero in every state) join the run before
-// them.
+// Elements of a block that share hyper-parameters: those of arguments_index (parameter_groups.h). Alignment
+// gaps (zero in every state) join the run before them.
 struct GroupRun {
   Range range;
-  bool weight_decay = false;
+  std::uint32_t arguments = 0;
 };
 std::vector<GroupRun> group_runs(const UnitLayout& layout, Range range);
 

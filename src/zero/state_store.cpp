@@ -5,6 +5,7 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
+#include "src/zero/update_staging.h"
 
 namespace headrace {
 
@@ -62,7 +63,9 @@ void StateStore::allocate_resident() {
     next = context_.device_memory.persistent(MemoryTag::optimizer, total);
   } else {
     host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, total);
-    host_nodes_ = NodeMemory(host_.memory(), deal_blocks(cpu_placement(), block_bytes));
+    const UpdateStaging staging = plan_staging(context_.units, context_.options, context_.placement);
+    host_nodes_ =
+        NodeMemory(host_.memory(), deal_blocks(cpu_placement(), block_bytes, staging.region_blocks));
     next = host_.data();
   }
   for (std::uint32_t b = 0; b < blocks_.size(); ++b) {

@@ -10,8 +10,9 @@ namespace headrace {
 
 class UpdateOverride {
  public:
-  // Elements that share hyper-parameters; called by the owner thread.
-  using Update = std::function<void(const UpdateSpan&, const OptimizerArguments&)>;
+  // Called by the owner thread with what optimizer_update_parallel would be.
+  using Update = std::function<void(std::span<const GroupSpan> spans,
+                                    std::span<const OptimizerArguments> groups, std::uint64_t update_numel)>;
   // Before initialise or resume; the optimizer's states are not on the device.
   static void set(Engine& engine, Update update);
 };

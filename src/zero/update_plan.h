@@ -14,7 +14,8 @@ namespace headrace {
 enum class UpdateAction : std::uint8_t {
   read_state,        // start reading the block's master and moments from NVMe into a buffer
   fetch_gradient,    // start moving the block's gradient to where the update runs
-  update,            // wait for both, run the optimizer
+  join,              // wait for both; the block is part of the region that is updated next
+  update,            // run the optimizer over the region, of which this block is the last
   store_parameters,  // start moving the low-precision parameters to their tier
   write_state,       // start writing the new master and moments to NVMe
   reclaim_state,     // wait for that write; its buffer is free again
@@ -32,6 +33,10 @@ struct UpdatePlanOptions {
   bool states_on_nvme = false;
   bool move_gradient = false;    // gradients live elsewhere than the update runs
   bool move_parameters = false;  // parameters live elsewhere than the update runs
+  // Blocks that one region updates: those whose positions have the same quotient, in either direction, so
+  // that neighbours in memory meet. Their gradients and parameters move together, those of the next region
+  // while this one is updated. 1 where states are on NVMe.
+  std::uint32_t region_blocks = 1;
   std::uint32_t buffers =
       8;  // state buffers, at least 3: half of them read ahead, one is updated, the rest write
   bool reversed = false;  // last block first: alternates from step to step

@@ -2,28 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "headrace/errors.h"
 
 namespace headrace {
-
-UpdateStaging plan_staging(const std::vector<UnitPlan>& units, const EngineOptions& options,
-                           const ResolvedPlacement& placement) {
-  UpdateStaging staging;
-  staging.on_device = placement.optimizer.tier == Tier::device;
-  staging.move_gradient = (placement.gradients.tier == Tier::device) != staging.on_device;
-  for (const UnitPlan& unit : units) {
-    const bool parameters_on_device = !unit.gather_parameters || placement.parameters.tier == Tier::device;
-    if (unit.layout.numel > 0 && parameters_on_device != staging.on_device) staging.move_parameters = true;
-  }
-  std::uint64_t largest = 0;
-  for (const OptimizerBlock& block : optimizer_blocks(units, placement, options))
-    largest = std::max(largest, block.range.numel);
-  staging.buffer_bytes = round_up(largest * size_of(options.dtype), 64);
-  if (staging.on_device) staging.visit_bytes = state_bytes(kept_format(options), largest);
-  return staging;
-}
 
 Updater::Updater(EngineContext& context, StateStore& states, GradientStore& gradients,
                  ParameterStore& parameters)
@@ -36,6 +20,7 @@ Updater::Updater(EngineContext& context, StateStore& states, GradientStore& grad
       staging_(plan_staging(context.units, context.options, context.placement)),
       position_(states.blocks().size()),
       fetched_(states.blocks().size()) {
+  std::iota(position_.begin(), position_.end(), 0u);
   if (staging_.on_device) {
     visit_buffer_ = HostBuffer(context.host_budget, MemoryTag::staging, staging_.visit_bytes);
     visit_buffer_pin_ = context.pin(visit_buffer_.memory());
@@ -52,14 +37,14 @@ Updater::Updater(EngineContext& context, StateStore& states, GradientStore& grad
   }
   if (staging_.move_gradient) {
     gradient_slots_ = allocate_slots(memory);
-    memory += staging_.buffer_bytes * UpdateStaging::buffers;
+    memory += staging_.buffer_bytes * staging_.buffers;
   }
   if (staging_.move_parameters) parameter_slots_ = allocate_slots(memory);
 }
 
 std::vector<Updater::StagingSlot> Updater::allocate_slots(std::byte* memory) const {
   std::vector<StagingSlot> slots;
-  for (std::uint32_t i = 0; i < UpdateStaging::buffers; ++i)
+  for (std::uint32_t i = 0; i < staging_.buffers; ++i)
     slots.push_back({memory + i * staging_.buffer_bytes, {}});
   return slots;
 }
@@ -72,17 +57,20 @@ Bytes Updater::low_precision_bytes(std::uint32_t block) const {
   return block_of(block).range.numel * context_.element_bytes();
 }
 
-void Updater::run(const OptimizerArguments& arguments, bool reversed) {
+void Updater::run(std::span<const OptimizerArguments> arguments, bool reversed) {
   std::vector<std::uint32_t> active;  // a unit without a gradient keeps weights and moments
+  update_numel_ = 0;
   for (std::uint32_t b = 0; b < states_.blocks().size(); ++b)
     if (gradients_.has_gradient(block_of(b).unit)) {
       position_[b] = static_cast<std::uint32_t>(active.size());
       active.push_back(b);
+      update_numel_ += block_of(b).range.numel;
     }
   const auto plan = plan_update({.blocks = static_cast<std::uint32_t>(active.size()),
                                  .states_on_nvme = states_.tier() == Tier::nvme,
                                  .move_gradient = staging_.move_gradient,
                                  .move_parameters = staging_.move_parameters || parameters_.nvme() != nullptr,
+                                 .region_blocks = staging_.region_blocks,
                                  .buffers = context_.options.swap_buffers,
                                  .reversed = reversed});
   parameters_.begin_update();
@@ -97,7 +85,7 @@ void Updater::run(const OptimizerArguments& arguments, bool reversed) {
   }
 }
 
-void Updater::execute(const UpdateStep& step, const OptimizerArguments& arguments) {
+void Updater::execute(const UpdateStep& step, std::span<const OptimizerArguments> arguments) {
   switch (step.action) {
     case UpdateAction::read_state:
       states_.read(step.block);
@@ -105,8 +93,11 @@ void Updater::execute(const UpdateStep& step, const OptimizerArguments& argument
     case UpdateAction::fetch_gradient:
       fetch_gradient(step.block);
       break;
+    case UpdateAction::join:
+      join(step.block);
+      break;
     case UpdateAction::update:
-      update(step.block, arguments);
+      update_region(arguments);
       break;
     case UpdateAction::store_parameters:
       store_parameters(step.block);
@@ -187,26 +178,27 @@ UpdateSpan Updater::whole_block(std::uint32_t block) {
   return span;
 }
 
-void Updater::update(std::uint32_t block, const OptimizerArguments& arguments) {
+void Updater::join(std::uint32_t block) {
   const OptimizerBlock& target = block_of(block);
   const UpdateSpan whole = whole_block(block);
-  std::array<OptimizerArguments, 2> groups = {arguments, arguments};  // not decayed, decayed
-  groups[0].weight_decay = 0;
-  std::vector<GroupSpan> spans;
   for (const GroupRun& run : group_runs(context_.units[target.unit].layout, target.range))
-    spans.push_back({.span = part_of(whole, run.range.first - target.range.first, run.range.numel),
-                     .group = run.weight_decay ? 1u : 0u});
-  run_update(spans, groups);
-  done_with_gradient(block);
+    region_.push_back({.span = part_of(whole, run.range.first - target.range.first, run.range.numel),
+                       .group = run.arguments});
+  region_blocks_.push_back(block);
 }
 
-void Updater::run_update(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups) {
-  if (!staging_.on_device && !context_.host_update) return optimizer_update_parallel(spans, groups);
-  for (const GroupSpan& part : spans)
-    if (staging_.on_device)
-      context_.kernels.update(Lane::compute, part.span, groups[part.group]);
-    else
-      context_.host_update(part.span, groups[part.group]);
+void Updater::update_region(std::span<const OptimizerArguments> arguments) {
+  if (staging_.on_device) {
+    for (const GroupSpan& part : region_)
+      context_.kernels.update(Lane::compute, part.span, arguments[part.group]);
+  } else if (context_.host_update) {
+    context_.host_update(region_, arguments, update_numel_);
+  } else {
+    optimizer_update_parallel(region_, arguments, update_numel_);
+  }
+  for (const std::uint32_t block : region_blocks_) done_with_gradient(block);
+  region_.clear();
+  region_blocks_.clear();
 }
 
 void Updater::store_parameters(std::uint32_t block) {

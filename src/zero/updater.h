@@ -3,39 +3,24 @@
 // its states are.
 #pragma once
 
-#include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "src/zero/gradient_store.h"
 #include "src/zero/parameter_store.h"
 #include "src/zero/state_store.h"
 #include "src/zero/update_plan.h"
+#include "src/zero/update_staging.h"
 
 namespace headrace {
-
-// What the updater needs beside the states, given where things live.
-struct UpdateStaging {
-  bool on_device = false;        // where the update runs, and where the buffers are
-  bool move_gradient = false;    // gradients live on the other side
-  bool move_parameters = false;  // the low-precision parameters of some unit live on the other side
-  Bytes buffer_bytes = 0;        // of one block in the parameters' dtype
-  Bytes visit_bytes = 0;         // host buffer through which device states are filled and read
-  static constexpr std::uint32_t buffers = 2;  // of each kind that moves: one in use, one moving
-  Bytes total_bytes() const {
-    return buffer_bytes * buffers * (Bytes{move_gradient} + Bytes{move_parameters});
-  }
-};
-UpdateStaging plan_staging(const std::vector<UnitPlan>& units, const EngineOptions& options,
-                           const ResolvedPlacement& placement);
 
 class Updater {
  public:
   Updater(EngineContext& context, StateStore& states, GradientStore& gradients, ParameterStore& parameters);
 
-  // One optimizer step. `arguments` carries step, learning rate and scale; weight decay applies to decayed
-  // groups only.
-  void run(const OptimizerArguments& arguments, bool reversed);
+  // One optimizer step. `arguments` carry step, learning rate and scale of every group (parameter_groups.h).
+  void run(std::span<const OptimizerArguments> arguments, bool reversed);
   // Low-precision parameters := round(master), for every block; `fill`, when given, first writes each block's
   // states, in host memory and of kept_format.
   using Fill = std::function<void(const OptimizerBlock&, const StateArrays&)>;
@@ -49,11 +34,12 @@ class Updater {
     Event busy;  // the last use of its contents
   };
   std::vector<StagingSlot> allocate_slots(std::byte* memory) const;
-  void execute(const UpdateStep& step, const OptimizerArguments& arguments);
+  void execute(const UpdateStep& step, std::span<const OptimizerArguments> arguments);
   void fetch_gradient(std::uint32_t block);
-  void update(std::uint32_t block, const OptimizerArguments& arguments);
+  // Waits for the block's states and gradient, and adds it to the region that is updated next.
+  void join(std::uint32_t block);
+  void update_region(std::span<const OptimizerArguments> arguments);
   UpdateSpan whole_block(std::uint32_t block);
-  void run_update(std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups);
   bool parameters_are_master() const { return format_.master == MasterDType::none; }
   // Whose memory begins at `states`, with the parameters for a master where there is no other.
   StateArrays arrays_of(std::uint32_t block, std::byte* states) const;
@@ -71,12 +57,12 @@ class Updater {
   bool moves_parameters(std::uint32_t block) const;
   Bytes low_precision_bytes(std::uint32_t block) const;
   const OptimizerBlock& block_of(std::uint32_t block) const { return states_.blocks()[block]; }
-  // Neighbours in the order of the update alternate between the slots, whatever blocks are left out.
+  // Neighbours in the order of the update have different slots, whatever blocks are left out.
   StagingSlot& gradient_slot(std::uint32_t block) {
     return gradient_slots_[position_[block] % gradient_slots_.size()];
   }
   StagingSlot& parameter_slot(std::uint32_t block) {
-    return parameter_slots_[block % parameter_slots_.size()];
+    return parameter_slots_[position_[block] % parameter_slots_.size()];
   }
 
   EngineContext& context_;
@@ -90,6 +76,9 @@ class Updater {
   std::vector<StagingSlot> gradient_slots_, parameter_slots_;
   std::vector<std::uint32_t> position_;  // per block: among those that this step updates
   std::vector<Event> fetched_;           // per block: its gradient has arrived
+  std::uint64_t update_numel_ = 0;       // elements of this step's blocks
+  std::vector<GroupSpan> region_;
+  std::vector<std::uint32_t> region_blocks_;
 };
 
 }  // namespace headrace

@@ -15,7 +15,7 @@ HEADER_OWNERS = {
     "cpu_adam": "finite isa optimizer optimizer_state optimizer_update state_codes",
     "swap": "swap_journal swap_paths swap_store",
     "comm": "mpi_module",
-    "zero": "engine loss_scale optimizer_blocks state_hash step_result",
+    "zero": "engine engine_options loss_scale optimizer_blocks parameter_groups state_hash step_result",
     "checkpoint": "inspect",
     "planner": "planner",
     "model": "model",

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "headrace/errors.h"
 #include "headrace/optimizer_blocks.h"
 #include "tests/support/engine_harness.h"
@@ -177,6 +179,28 @@ TEST(PlannedStates, are_the_bytes_that_the_engine_takes) {
         EXPECT_EQ(plan.device.bytes, peaks.device.bytes) << text_of(run.options.state_format());
         EXPECT_EQ(plan.host.bytes, peaks.host.bytes) << text_of(run.options.state_format());
       }
+}
+
+// Budgets count no memory for the fp32 values of a bf16 master: they pass in pieces, in order.
+TEST(InitialStates, of_a_bf16_master_are_filled_in_pieces_of_a_norm_chunk_whatever_the_block) {
+  const auto device = make_cpu_device({.memory_bytes = 8 << 20, .compute_threads = 1});
+  const auto kernels = make_cpu_kernels(*device);
+  const auto communicator = make_single_communicator(*device);
+  EngineOptions options;
+  options.master_dtype = MasterDType::bf16;
+  Engine engine(*device, *kernels, *communicator, nullptr, options);
+  engine.add_unit({"u", {{.name = "w", .shape = {100'003}}}});
+  std::uint64_t next = 0;
+  engine.initialise([&](const ParameterSpec&, std::uint64_t first, std::span<float> out) {
+    EXPECT_EQ(first, std::exchange(next, first + out.size()));
+    EXPECT_LE(out.size(), norm_chunk_numel);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>((first + i) % 251);
+  });
+  EXPECT_EQ(next, 100'003u);
+  engine.visit_optimizer_state([&](UnitId, std::uint64_t first, int kind, std::span<const float> values) {
+    for (std::size_t i = 0; kind == 0 && i < values.size(); ++i)
+      ASSERT_EQ(values[i], static_cast<float>((first + i) % 251)) << first + i;
+  });
 }
 
 TEST(OwnMaster, is_refused_where_the_parameters_are_not_beside_their_states) {

@@ -257,5 +257,20 @@ TEST_F(UpdateKernels, refuse_arguments_without_meaning) {
   EXPECT_THROW(kernels->update(Lane::compute, {}, {.beta1 = 1.0}), UsageError);
 }
 
+TEST_F(UpdateKernels, refuse_states_that_are_not_those_of_the_arguments) {
+  UpdateSpan span;
+  EXPECT_THROW(kernels->update(Lane::compute, span, {.kind = OptimizerKind::lion}), UsageError);
+  EXPECT_THROW(kernels->update(Lane::compute, span, {.amsgrad = true}), UsageError);
+  span.format.moments = MomentDType::int8;
+  span.first_element = 7;
+  EXPECT_THROW(kernels->update(Lane::compute, span, {}), UsageError);
+  span = {};
+  span.format.master = MasterDType::none;
+  span.parameter_dtype = DType::f16;
+  EXPECT_THROW(kernels->update(Lane::compute, span, {}), UsageError);
+  span.parameter_dtype = DType::bf16;
+  EXPECT_NO_THROW(kernels->update(Lane::compute, span, {}));
+}
+
 }  // namespace
 }  // namespace headrace::test

@@ -36,7 +36,8 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
       module.run(engine, device, static_cast<int>(sample), iteration);
       result.state.data_position += per_micro_batch;
     }
-    result.steps.push_back(engine.step(run.learning_rate, result.state));
+    result.steps.push_back(run.group_rates ? engine.step(run.group_rates(iteration), result.state)
+                                           : engine.step(run.learning_rate, result.state));
   }
   result.hash = engine.state_hash(result.state);
   if (run.inspect) run.inspect(rank, engine, device);

@@ -20,6 +20,8 @@ struct EngineRun {
   int world_size = 1;
   int steps = 5;
   double learning_rate = 1e-2;
+  // The rate of each group in a step, in the place of that one.
+  std::function<std::vector<double>(std::uint64_t step)> group_rates = {};
   CpuDeviceOptions device{.memory_bytes = 64 << 20, .compute_threads = 1};
   std::vector<UnitSpec> units = awkward_units();
   std::function<void(int rank, std::uint64_t step, ToyModule& module)> before_step =

@@ -104,7 +104,8 @@ double sum_of_squares(const std::vector<OracleUnit>& units) {
   return sum;
 }
 
-void update(const EngineRun& run, OracleUnit& unit, const OptimizerArguments& arguments) {
+void update(const EngineRun& run, OracleUnit& unit, const OptimizerArguments& arguments,
+            const std::vector<double>& rates) {
   UpdateSpan whole;
   whole.format = run.options.state_format();
   whole.state = unit.states;
@@ -117,7 +118,14 @@ void update(const EngineRun& run, OracleUnit& unit, const OptimizerArguments& ar
     const ParameterSpec& spec = unit.layout.spec.parameters[p];
     if (spec.numel() == 0) continue;  // may lie past the end
     OptimizerArguments group = arguments;
-    group.weight_decay = spec.weight_decay ? run.options.optimizer.weight_decay : 0.0;
+    const ParameterGroup& own = run.options.groups[spec.group];
+    group.learning_rate = rates.empty() ? own.learning_rate_factor * run.learning_rate : rates[spec.group];
+    if (own.beta1) group.beta1 = *own.beta1;
+    if (own.beta2) group.beta2 = *own.beta2;
+    if (own.epsilon) group.epsilon = *own.epsilon;
+    if (own.maximize) group.maximize = *own.maximize;
+    if (!spec.weight_decay) group.weight_decay = 0;
+    if (own.weight_decay) group.weight_decay = *own.weight_decay;
     optimizer_update(part_of(whole, unit.layout.offsets[p], spec.numel()), group, Isa::scalar);
   }
 }
@@ -169,11 +177,12 @@ OracleResult run_oracle(const EngineRun& run) {
     if (overflow) continue;
     if (coefficient < 1) ++result.clipped_steps;
     OptimizerArguments arguments = run.options.optimizer;
-    arguments.learning_rate = run.learning_rate;
     arguments.step = ++applied;
     arguments.seed = run.options.seed;
     arguments.gradient_scale = static_cast<float>(coefficient < 1 ? average * coefficient : average);
-    for (OracleUnit& unit : units) update(run, unit, arguments);
+    const std::vector<double> rates =
+        run.group_rates ? run.group_rates(static_cast<std::uint64_t>(s)) : std::vector<double>{};
+    for (OracleUnit& unit : units) update(run, unit, arguments, rates);
   }
   result.skipped_steps = run.steps - static_cast<int>(applied);
   result.hash =

@@ -169,6 +169,24 @@ TEST_F(CudaEngine, states_of_fewer_bits_give_the_bits_of_the_unsharded_computati
   }
 }
 
+TEST_F(CudaEngine, parameter_groups_have_the_bits_of_the_unsharded_computation) {
+  EngineRun base = run_of(DType::bf16, 1);
+  base.steps = 3;
+  base.options.groups = {{.weight_decay = 0.0},
+                         {.beta1 = 0.8, .beta2 = 0.9, .weight_decay = 0.1},
+                         {.epsilon = 1e-6, .maximize = true}};
+  for (UnitSpec& unit : base.units)
+    for (std::size_t p = 0; p < unit.parameters.size(); ++p)
+      unit.parameters[p].group = static_cast<std::uint32_t>(p + unit.name.size()) % 3;
+  base.group_rates = [](std::uint64_t step) {
+    return step < 2 ? std::vector<double>{0, 1e-3, 1e-2} : std::vector<double>{1e-3, 0, 1e-3};
+  };
+  const std::uint64_t expected = run_oracle(base).hash;
+  for_each_placement(base, [&](const EngineRun& run, const std::string& placement) {
+    EXPECT_EQ(run_here(run).hash, expected) << placement;
+  });
+}
+
 TEST_F(CudaEngine, units_without_a_gradient_and_steps_that_are_skipped_leave_the_same_state_everywhere) {
   EngineRun base = run_of(DType::bf16, 2);
   base.before_step = [](int, std::uint64_t step, ToyModule& module) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 
 namespace headrace {
 namespace {
@@ -135,9 +136,8 @@ TEST(CpuPlacement, cpus_without_memory_of_their_own_work_and_hold_nothing) {
   EXPECT_EQ(placement, (std::vector<NodeThreads>{{.node = 0, .cpus = {0, 1}, .threads = 2},
                                                  {.node = -1, .cpus = {2, 3}, .threads = 2}}));
   EXPECT_EQ(describe(placement), "node 0: 2 threads, no node: 2 threads");
-  const std::vector<Bytes> blocks(4, node_run_bytes);
-  EXPECT_EQ(deal_blocks(placement, blocks),
-            (std::vector<NodeRun>{{.node = 0, .begin = 0, .end = 4 * node_run_bytes}}));
+  const std::vector<Bytes> blocks(4, 1000);
+  EXPECT_EQ(deal_blocks(placement, blocks), (std::vector<NodeRun>{{.node = 0, .begin = 0, .end = 4000}}));
 }
 
 // CPU 1 of node 0 and CPU 3 of node 1 are offline.
@@ -170,35 +170,58 @@ TEST(CpuPlacement, of_a_machine_that_does_not_say_how_it_is_built_binds_nothing)
   EXPECT_EQ(numa_nodes("no machine").size(), 0u);
 }
 
-TEST(DealtBlocks, are_whole_and_in_proportion_to_the_threads) {
-  const std::vector<NodeThreads> placement = {{.node = 0, .cpus = {0}, .threads = 3},
-                                              {.node = 4, .cpus = {1}, .threads = 1}};
-  std::vector<Bytes> blocks(4000, 3 << 20);
-  blocks.push_back(77);
-  const std::vector<NodeRun> runs = deal_blocks(placement, blocks);
-  std::map<int, double> bytes;
-  Bytes next = 0;
-  for (const NodeRun& run : runs) {
-    ASSERT_EQ(run.begin, next);
-    ASSERT_TRUE(run.end % (3 << 20) == 0 || &run == &runs.back());
-    ASSERT_TRUE(run.end - run.begin >= node_run_bytes || &run == &runs.back());
-    bytes[run.node] += static_cast<double>(run.end - run.begin);
-    next = run.end;
-  }
-  EXPECT_EQ(next, Bytes{4000} * (3 << 20) + 77);
-  EXPECT_NEAR(bytes[0] / bytes[4], 3.0, 0.02);
+std::vector<NodeThreads> nodes_of(int first, int second) {
+  return {{.node = 0, .cpus = {0}, .threads = first}, {.node = 4, .cpus = {1}, .threads = second}};
 }
 
-TEST(DealtBlocks, larger_than_a_turn_lie_on_one_node_each) {
-  const std::vector<NodeThreads> placement = {{.node = 0, .cpus = {0}, .threads = 1},
-                                              {.node = 1, .cpus = {1}, .threads = 1}};
-  const Bytes large = Bytes{5} << 30;
-  const std::vector<Bytes> blocks = {large, large, large};
-  EXPECT_EQ(deal_blocks(placement, blocks),
-            (std::vector<NodeRun>{{.node = 0, .begin = 0, .end = large},
-                                  {.node = 1, .begin = large, .end = 2 * large},
-                                  {.node = 0, .begin = 2 * large, .end = 3 * large}}));
-  EXPECT_EQ(deal_blocks(placement, {}), std::vector<NodeRun>{});
+// Bytes of each node; the runs cover the blocks, whole and in order.
+std::map<int, Bytes> bytes_by_node(const std::vector<NodeRun>& runs, const std::vector<Bytes>& blocks) {
+  std::map<int, Bytes> bytes;
+  std::set<Bytes> borders = {0};
+  Bytes end = 0, next = 0;
+  for (const Bytes block : blocks) borders.insert(end += block);
+  for (const NodeRun& run : runs) {
+    EXPECT_EQ(run.begin, next);
+    EXPECT_TRUE(borders.contains(run.end)) << "a run ends within a block";
+    bytes[run.node] += run.end - run.begin;
+    next = run.end;
+  }
+  EXPECT_EQ(next, end);
+  return bytes;
+}
+
+TEST(DealtBlocks, are_in_proportion_to_the_threads_whatever_their_number_and_the_turns) {
+  const Bytes block = Bytes{3} << 20;
+  for (const auto& [first, second] : {std::pair{1, 1}, {3, 1}, {1, 3}, {2, 5}, {12, 4}})
+    for (const std::size_t count : {1, 2, 3, 5, 8, 24, 100, 999})
+      for (const std::size_t turn : {0, 1, 2, 7, 16}) {
+        std::vector<Bytes> blocks(count, block);
+        blocks.back() = 77;
+        auto bytes = bytes_by_node(deal_blocks(nodes_of(first, second), blocks, turn), blocks);
+        const double share = static_cast<double>(bytes[0] + bytes[4]) * first / (first + second);
+        EXPECT_NEAR(static_cast<double>(bytes[0]), share, static_cast<double>(block))
+            << count << " blocks in turns of " << turn << ", threads " << first << " and " << second;
+      }
+}
+
+TEST(DealtBlocks, of_eight_buffers_are_four_on_each_of_two_equal_nodes) {
+  const std::vector<Bytes> buffers(8, Bytes{3} << 20);
+  const auto bytes = bytes_by_node(deal_blocks(nodes_of(4, 4), buffers), buffers);
+  EXPECT_EQ(bytes.at(0), bytes.at(4));
+}
+
+TEST(DealtBlocks, have_one_run_on_each_node_in_every_turn) {
+  const std::vector<Bytes> blocks(10, 100);
+  EXPECT_EQ(
+      deal_blocks(nodes_of(1, 1), blocks),
+      (std::vector<NodeRun>{{.node = 0, .begin = 0, .end = 500}, {.node = 4, .begin = 500, .end = 1000}}));
+  EXPECT_EQ(deal_blocks(nodes_of(3, 1), blocks, 4),
+            (std::vector<NodeRun>{{.node = 0, .begin = 0, .end = 300},
+                                  {.node = 4, .begin = 300, .end = 400},
+                                  {.node = 0, .begin = 400, .end = 700},
+                                  {.node = 4, .begin = 700, .end = 800},
+                                  {.node = 0, .begin = 800, .end = 1000}}));
+  EXPECT_EQ(deal_blocks(nodes_of(1, 1), {}), std::vector<NodeRun>{});
   EXPECT_EQ(deal_blocks({}, blocks), std::vector<NodeRun>{});
 }
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -75,6 +76,24 @@ TEST(NodePool, threads_are_bound_to_the_cpus_of_a_node_and_the_caller_is_free_ag
   EXPECT_EQ(current_mask(), before);
 }
 
+TEST(NodePool, of_one_thread_is_bound_too_and_the_caller_is_free_again_afterwards) {
+  const std::vector<int> before = current_mask();
+  if (before.size() < 2) GTEST_SKIP() << "needs two CPUs to tell a bound thread";
+  NodePool pool(1, {{.node = 0, .cpus = {before.back()}, .threads = 1}});
+  int ran = 0;
+  const Body inner = [&](std::uint64_t) {
+    ++ran;
+    EXPECT_EQ(current_mask(), std::vector{before.back()});
+  };
+  const Body outer = [&](std::uint64_t) { pool.run({.count = 2, .body = inner}); };
+  pool.run({.count = 3, .body = outer});
+  EXPECT_EQ(ran, 6);
+  EXPECT_EQ(current_mask(), before);
+  const Body failing = [](std::uint64_t) { throw std::runtime_error("piece"); };
+  EXPECT_THROW(pool.run({.count = 3, .body = failing}), std::runtime_error);
+  EXPECT_EQ(current_mask(), before);
+}
+
 TEST(NodePool, of_one_node_binds_nothing) {
   const std::vector<int> before = current_mask();
   NodePool pool(2, {});
@@ -131,7 +150,7 @@ TEST(PieceQueues, without_homes_each_taker_begins_with_the_same_part_whatever_it
     for (std::size_t taker = 0; taker < 3; ++taker) {
       std::vector<std::uint64_t> order;
       const PieceQueues::Body body = [&](std::uint64_t piece) { order.push_back(piece); };
-      PieceQueues queues(count, body, 3);
+      PieceQueues queues(count, body, std::vector<std::uint64_t>(3, 1));
       queues.take_until_none(taker);
       queues.wait();
       ASSERT_EQ(order.size(), count);
@@ -142,6 +161,43 @@ TEST(PieceQueues, without_homes_each_taker_begins_with_the_same_part_whatever_it
     std::iota(in_order.begin(), in_order.end(), std::uint64_t{0});
     EXPECT_EQ(all, in_order);
   }
+}
+
+// The pieces that home `home` begins with, of 16.
+std::uint64_t own_pieces(std::size_t home, const std::vector<std::uint64_t>& weights) {
+  std::vector<std::uint64_t> order;
+  const PieceQueues::Body body = [&](std::uint64_t piece) { order.push_back(piece); };
+  PieceQueues queues(16, body, weights);
+  queues.take_until_none(home);
+  queues.wait();
+  std::uint64_t own = 1;
+  while (own < order.size() && order[own] == order[own - 1] + 1) ++own;
+  return own;
+}
+
+TEST(PieceQueues, without_homes_each_taker_begins_with_a_part_in_proportion_to_its_weight) {
+  EXPECT_EQ(own_pieces(2, {3, 4, 1}), 2u);
+  EXPECT_EQ(own_pieces(1, {2, 6}), 12u);
+  EXPECT_EQ(own_pieces(1, {6, 2}), 4u);
+}
+
+// The one thread of the second node begins where the three quarters of the first one end. The others wait for
+// it in their first piece.
+TEST(NodePool, without_homes_nodes_have_pieces_in_proportion_to_their_threads) {
+  const auto placement = two_nodes(3, 1);
+  if (placement[0].cpus == placement[1].cpus) GTEST_SKIP() << "needs two CPUs to tell the nodes apart";
+  NodePool pool(4, placement);
+  std::atomic<std::int64_t> first = -1;  // of the second node
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const Body body = [&](std::uint64_t piece) {
+    std::int64_t none = -1;
+    if (current_mask() == placement[1].cpus)
+      first.compare_exchange_strong(none, static_cast<std::int64_t>(piece));
+    while (first < 0 && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+  };
+  pool.run({.count = 80, .body = body});
+  if (first < 0) GTEST_SKIP() << "pools of other tests of this process leave the second node no thread";
+  EXPECT_EQ(first, 60);
 }
 
 }  // namespace

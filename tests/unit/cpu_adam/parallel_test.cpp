@@ -2,7 +2,9 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 
+#include "cpu_adam/kernel_table.h"
 #include "cpu_adam/parallel_parts.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
@@ -44,6 +46,36 @@ TEST_P(AdamParallel, a_large_update_writes_past_the_caches_with_the_same_bits) {
         run(input, [&](const AdamArrays& block) { optimizer_update_parallel(block, arguments); });
     ASSERT_EQ(difference(parallel, expected(input, arguments)), "") << "offset " << offset;
   }
+}
+
+// How a table's kernels were told to write.
+std::mutex asked_mutex;
+std::set<Stores> asked;
+void record_stores(const UpdateSpan&, const UpdateConstants&, Stores stores) {
+  const std::lock_guard lock(asked_mutex);
+  asked.insert(stores);
+}
+
+std::set<Stores> stores_of_update(std::uint64_t numel, std::uint64_t update_numel) {
+  alignas(64) static std::byte low[64];
+  KernelTable table = *scalar_kernels;
+  table.update = record_stores;
+  GroupSpan one;
+  one.span.numel = numel;
+  one.span.low_precision = low;
+  const OptimizerArguments arguments;
+  asked.clear();
+  update_parallel(table, {&one, 1}, {&arguments, 1}, update_numel);
+  return asked;
+}
+
+TEST(AdamList, that_is_part_of_an_update_is_written_as_the_whole_of_it_would_be) {
+  using enum Stores;
+  EXPECT_EQ(stores_of_update(1 << 18, 0), std::set{cached});
+  EXPECT_EQ(stores_of_update(1 << 18, 1 << 20), std::set{cached});
+  EXPECT_EQ(stores_of_update(1 << 18, std::uint64_t{1} << 30), std::set{streaming});
+  EXPECT_EQ(stores_of_update(1 << 21, 0), std::set{streaming});
+  EXPECT_EQ(stores_of_update(1 << 21, 5), std::set{streaming});
 }
 
 // Parts of spans as for_each_part gave them: first element and length, in order.

@@ -58,10 +58,18 @@ TEST(GroupRuns, join_neighbours_of_one_group_across_gaps_and_split_at_borders_of
   const auto runs = group_runs(layout, {0, layout.numel});
   ASSERT_EQ(runs.size(), 3u);
   EXPECT_EQ(runs[0].range, (Range{0, 10}));
-  EXPECT_TRUE(runs[0].weight_decay);
+  EXPECT_EQ(runs[0].arguments, 1u);
   EXPECT_EQ(runs[1].range, (Range{64, 20}));
-  EXPECT_FALSE(runs[1].weight_decay);
+  EXPECT_EQ(runs[1].arguments, 0u);
   EXPECT_EQ(runs[2].range, (Range{128, 5}));
+}
+
+TEST(GroupRuns, split_at_borders_of_numbered_groups_whether_decayed_or_not) {
+  UnitSpec spec = unit_of({64, 64, 64, 64});  // decayed, not, decayed, not
+  spec.parameters[0].group = spec.parameters[1].group = spec.parameters[3].group = 2;
+  std::vector<std::uint32_t> arguments;
+  for (const GroupRun& run : group_runs(make_unit_layout(spec), {0, 256})) arguments.push_back(run.arguments);
+  EXPECT_EQ(arguments, (std::vector<std::uint32_t>{5, 4, 1, 4}));
 }
 
 TEST(GroupRuns, of_a_block_inside_a_parameter_is_one_run_of_the_block) {

@@ -1,0 +1,202 @@
+#include "src/train/parameter_groups.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "headrace/errors.h"
+#include "src/train/config_text.h"
+#include "src/train/setting_values.h"
+#include "src/train/settings.h"
+
+namespace headrace {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr std::string_view parameters_key = "parameters";
+
+void set_patterns(NamedGroup& group, const ConfigValue& value) {
+  for (const ConfigValue& pattern : settings::values_of(value)) group.patterns.push_back(pattern.text());
+}
+void set_factor(NamedGroup& group, const ConfigValue& value) {
+  group.values.learning_rate_factor = value.number(0, infinity);
+}
+void set_betas(NamedGroup& group, const ConfigValue& value) {
+  if (!value.json().is_array() || value.json().size() != 2)
+    value.refuse("a list of two numbers, beta1 and beta2");
+  std::array<double, 2> betas;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const ConfigValue beta(value.key(), value.json()[i]);
+    betas[i] = beta.number(0, 1);
+    if (betas[i] == 1) beta.refuse("a number from 0 to less than 1");
+  }
+  group.values.beta1 = betas[0], group.values.beta2 = betas[1];
+}
+void set_epsilon(NamedGroup& group, const ConfigValue& value) {
+  group.values.epsilon = value.number(0, infinity);
+}
+void set_weight_decay(NamedGroup& group, const ConfigValue& value) {
+  group.values.weight_decay = value.number(0, infinity);
+}
+void set_maximize(NamedGroup& group, const ConfigValue& value) {
+  group.values.maximize = value.boolean();
+}
+
+struct GroupKey {
+  std::string_view name;
+  void (*set)(NamedGroup&, const ConfigValue&);
+};
+constexpr GroupKey group_keys[] = {
+    {parameters_key, set_patterns}, {"learning_rate_factor", set_factor}, {"betas", set_betas},
+    {"eps", set_epsilon},           {"weight_decay", set_weight_decay},   {"maximize", set_maximize}};
+
+std::vector<std::string> key_names() {
+  std::vector<std::string> names;
+  for (const GroupKey& key : group_keys) names.emplace_back(key.name);
+  return names;
+}
+
+// The key of a part of a value: run.json: "headrace.parameter_groups[1].betas".
+std::string part_of_key(std::string key, std::size_t index, const std::string& name) {
+  const std::string part = fmt::format("[{}]{}{}", index, name.empty() ? "" : ".", name);
+  return key.insert(key.ends_with('"') ? key.size() - 1 : key.size(), part);
+}
+
+NamedGroup group_of(const ConfigValue& list, std::size_t index) {
+  const Json& object = list.json()[index];
+  const ConfigValue whole(part_of_key(list.key(), index, ""), object);
+  if (!object.is_object()) whole.refuse("an object in braces");
+  NamedGroup group;
+  for (const auto& [name, json] : object.items()) {
+    const ConfigValue value(part_of_key(list.key(), index, name), json);
+    const auto* const key = std::find_if(std::begin(group_keys), std::end(group_keys),
+                                         [&](const GroupKey& known) { return known.name == name; });
+    if (key == std::end(group_keys)) {
+      const std::string nearest = nearest_name(name, key_names());
+      throw UsageError(fmt::format("{} is not a key of a parameter group; there are {}.{}", value.key(),
+                                   fmt::join(key_names(), ", "),
+                                   nearest.empty() ? "" : fmt::format(" Did you mean \"{}\"?", nearest)));
+    }
+    if (!value.not_given()) key->set(group, value);
+  }
+  if (group.patterns.empty())
+    throw UsageError(fmt::format("{} says of no parameter that it is its: give \"{}\": [\"wpe.*\"], for one.",
+                                 whole.key(), parameters_key));
+  return group;
+}
+
+void refuse_value(bool given, const Settings& settings, std::size_t index, std::string_view key,
+                  std::string_view needs) {
+  if (given)
+    throw UsageError(fmt::format("\"{}\" of group {} of {} would have no effect: it needs --optimizer {}.",
+                                 key, index, user_name(settings, "parameter_groups"), needs));
+}
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// The names that look most like a pattern that matches none.
+std::string nearest_names(const std::string& pattern, std::vector<std::string> names) {
+  constexpr std::size_t shown = 3;
+  std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(pattern, a) < edit_distance(pattern, b);
+  });
+  names.resize(std::min(names.size(), shown));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void require_matches(const ResolvedOptions& options, const std::vector<std::string>& names) {
+  for (std::size_t g = 0; g < options.named_groups.size(); ++g)
+    for (const std::string& pattern : options.named_groups[g].patterns)
+      if (std::none_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return matches(pattern, name); }))
+        throw UsageError(fmt::format(
+            "{}: the pattern \"{}\" of group {} matches no parameter of {}. The nearest names are {}.",
+            options.parameter_groups_name, pattern, g, options.model.name, nearest_names(pattern, names)));
+}
+
+}  // namespace
+
+std::vector<NamedGroup> parameter_groups_of(const ConfigValue& value) {
+  if (value.json().is_string())
+    return parameter_groups_of(ConfigValue(value.key(), parse_config_text(value.text(), value.key())));
+  if (!value.json().is_array()) value.refuse("a list of groups");
+  std::vector<NamedGroup> groups;
+  for (std::size_t i = 0; i < value.json().size(); ++i) groups.push_back(group_of(value, i));
+  return groups;
+}
+
+Json parameter_groups_json(const std::vector<NamedGroup>& groups) {
+  if (groups.empty()) return {};
+  Json list = Json::array();
+  for (const auto& [patterns, values] : groups) {
+    Json group = {{parameters_key, patterns}};
+    if (values.learning_rate_factor != 1) group["learning_rate_factor"] = values.learning_rate_factor;
+    if (values.beta1) group["betas"] = {*values.beta1, *values.beta2};
+    if (values.epsilon) group["eps"] = *values.epsilon;
+    if (values.weight_decay) group["weight_decay"] = *values.weight_decay;
+    if (values.maximize) group["maximize"] = *values.maximize;
+    list.push_back(std::move(group));
+  }
+  return list;
+}
+
+std::vector<ParameterGroup> engine_groups(const Settings& settings) {
+  const OptimizerKind kind = optimizer_arguments(settings).kind;
+  const bool has_betas = kind == OptimizerKind::adam || kind == OptimizerKind::lion,
+             has_epsilon = kind == OptimizerKind::adam || kind == OptimizerKind::adagrad;
+  std::vector<ParameterGroup> groups(1);
+  for (std::size_t i = 0; i < settings.parameter_groups.size(); ++i) {
+    const ParameterGroup& values = settings.parameter_groups[i].values;
+    refuse_value(values.beta1 && !has_betas, settings, i, "betas", "adamw, adam or lion");
+    refuse_value(values.epsilon && !has_epsilon, settings, i, "eps", "adamw, adam or adagrad");
+    groups.push_back(values);
+  }
+  return groups;
+}
+
+void assign_groups(std::vector<UnitSpec>& units, const ResolvedOptions& options) {
+  std::vector<std::string> names;
+  std::vector<bool> used(options.named_groups.size());
+  for (UnitSpec& unit : units)
+    for (ParameterSpec& parameter : unit.parameters) {
+      names.push_back(parameter.name);
+      const auto first = std::find_if(
+          options.named_groups.begin(), options.named_groups.end(), [&](const NamedGroup& group) {
+            return std::any_of(group.patterns.begin(), group.patterns.end(),
+                               [&](const std::string& pattern) { return matches(pattern, parameter.name); });
+          });
+      if (first == options.named_groups.end()) continue;
+      const auto index = static_cast<std::uint32_t>(first - options.named_groups.begin());
+      used[index] = true;
+      parameter.group = index + 1;
+    }
+  require_matches(options, names);
+  for (std::size_t g = 0; g < used.size(); ++g)
+    if (!used[g])
+      throw UsageError(
+          fmt::format("{}: all that group {} matches belongs to the groups before it: the first match wins. "
+                      "Put it first, or leave it out.",
+                      options.parameter_groups_name, g));
+}
+
+std::vector<std::string> group_lines(const std::vector<UnitSpec>& units, const ResolvedOptions& options) {
+  std::vector<std::string> lines;
+  for (std::size_t g = 0; g < options.named_groups.size(); ++g) {
+    std::uint64_t tensors = 0, numel = 0;
+    for (const UnitSpec& unit : units)
+      for (const ParameterSpec& parameter : unit.parameters)
+        if (parameter.group == g + 1) ++tensors, numel += parameter.numel();
+    lines.push_back(fmt::format("parameter group {}: {} parameters in {} tensor{}: {}", g, numel, tensors,
+                                tensors == 1 ? "" : "s",
+                                parameter_groups_json({options.named_groups[g]})[0].dump()));
+  }
+  return lines;
+}
+
+}  // namespace headrace
