@@ -129,8 +129,7 @@ std::vector<NativeSetting> hyper_parameters() {
        set_boolean<&S::maximize>,
        get<&S::maximize>},
       {{"parameter_groups", group, "JSON",
-        "a list of groups: \"parameters\" (patterns of names), \"learning_rate_factor\", \"betas\", \"eps\", "
-        "\"weight_decay\", \"maximize\""},
+        "list of {\"parameters\": [patterns of names], \"weight_decay\": X, ...}: see README"},
        set_parameter_groups,
        get_parameter_groups},
   };

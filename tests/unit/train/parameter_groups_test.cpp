@@ -103,7 +103,7 @@ TEST(ParameterGroupsSetting, what_has_no_meaning_is_refused_where_it_stands) {
   EXPECT_THAT(of(R"("betas": 0.9)"), HasSubstr("parameter_groups[1].betas\": 0.9 is not a list of two"));
   EXPECT_THAT(of(R"("betas": [0.9, 1])"), HasSubstr("parameter_groups[1].betas\": 1 is not a number"));
   EXPECT_THAT(of(R"("eps": -1)"), HasSubstr("parameter_groups[1].eps\": -1"));
-  EXPECT_THAT(of(R"("learning_rate": 1)"), HasSubstr("Did you mean \"learning_rate_factor\"?"));
+  EXPECT_THAT(of(R"("weight_decy": 1)"), HasSubstr("Did you mean \"weight_decay\"?"));
   EXPECT_THAT(of(R"("betas": [0.9, 0.99])", R"("optimizer": "sgd",)"),
               HasSubstr("\"betas\" of group 1 of \"headrace.parameter_groups\" would have no effect"));
   EXPECT_THAT(of(R"("eps": 1e-8)", R"("optimizer": "lion",)"), HasSubstr("\"eps\" of group 1"));
