@@ -42,7 +42,7 @@ class QuantisedUpdate {
     parameters_.prefetch_after(first);
     PendingSteps<V> pending;
     direct(first, kept, pending);
-    if constexpr (parameters_.random) {
+    if constexpr (Parameters<V, Rule, Master>::random) {
       random_.of_moments(first, pending.random);
       for (auto& bits : pending.random) bits = random_.more(bits);
     }

@@ -49,10 +49,8 @@ RunFlags::RunFlags(CLI::App& command, Command which) {
     option->group(which == Command::plan && info.training_only ? "" : info.group);
   }
   collect_values(
-      command.add_option(
-          "--config", config_paths_,
-          "configuration with DeepSpeed's keys and a \"headrace\" section; flags override it. What "
-          "its optimizer.params leave out has DeepSpeed's defaults for optimizer.type"))
+      command.add_option("--config", config_paths_,
+                         "DeepSpeed's keys and defaults, and a \"headrace\" section; flags go before it"))
       ->type_name("FILE.json")
       ->group("Configuration");
   command.add_flag("--print-config", print_config_, "print the effective configuration as JSON and end")

@@ -18,7 +18,7 @@ void add_train(CLI::App& program, int& status) {
       "  mkdir -p /tmp/swap\n"
       "  headrace train --model gpt2-70m --data /usr/include/c++ --eval-data /usr/include/stdio.h \\\n"
       "    --batch-size 1 --recompute --stage 3 --offload-parameters cpu --offload-gradients cpu \\\n"
-      "    --offload-optimizer nvme --swap-path /tmp/swap --device-memory 80MiB --steps 20\n"
+      "    --offload-optimizer nvme --swap-path /tmp/swap --device-memory 96MiB --steps 20\n"
       "With several ranks: mpirun -n 4 headrace train ...");
   command->callback([flags, &status] {
     const ResolvedOptions options = flags->resolve(launch_info());

@@ -262,9 +262,7 @@ void add_tune(CLI::App& program, int& status) {
     collect_values(command->add_option(flag, values, meaning))->type_name(type);
   };
   add("--swap-path", flags->swap_paths,
-      "existing folder on the drive that is to hold optimizer states (required); several may be used "
-      "together",
-      "DIR");
+      "existing folder on the drive that is to hold optimizer states (required); may be repeated", "DIR");
   add("--swap-parity", flags->parity, "swap paths that the run may lose (default 0)", "N");
   add("--seconds", flags->seconds, "time for everything (default 60)", "SECONDS");
   add("--host-memory", flags->host_memory, "most that the swap buffers may take (default 1GiB)", "SIZE");

@@ -87,7 +87,6 @@ constexpr Condition conditions[] = {
     {"durability", false, optimizer_nvme, optimizer_on_nvme},
     {"overwrite_swap", true, optimizer_nvme, optimizer_on_nvme},
     {"swap_parity", false, nvme, uses_nvme, "0"},
-    {"swap_block", true, nvme, uses_nvme},
     {"swap_path_rates", true, "several swap paths (--swap-path) without parity", shares_load},
     {"swap_buffers", true, optimizer_nvme, optimizer_on_nvme},
     {"swap_cache", true, optimizer_nvme, optimizer_on_nvme},

@@ -11,7 +11,7 @@ namespace {
 
 // Empty where the blocks are as large as was asked for.
 std::string block_size_note(const Settings& settings) {
-  if (!settings.given.contains("swap_block") || settings.swap_block_numel || !uses_nvme(settings)) return "";
+  if (!settings.given.contains("swap_block") || settings.swap_block_numel) return "";
   const Bytes given = settings.swap_block_bytes;
   const StateFormat format = state_format(settings);
   const Bytes used = state_bytes(format, block_numel(given, format));
@@ -29,6 +29,8 @@ std::string print_config(const Settings& settings) {
     const std::string& name = setting.info.name;
     if (!native_schedule && (name == "schedule" || name == "warmup_steps" || name == "minimum_rate_ratio"))
       continue;
+    if (name == "learning_rate" && settings.scheduler.maximum_rate)
+      continue;  // the scheduler's goes before it
     if (!has_effect(settings, name)) continue;
     if (Json value = setting.get(settings); !value.is_null()) native[name] = std::move(value);
   }

@@ -73,6 +73,9 @@ bool given_by_flag(const Settings& settings, std::string_view name) {
 OptimizerChoice chosen(const Settings& settings) {
   using enum OptimizerChoice;
   const OptimizerChoice optimizer = settings.optimizer;
+  if (settings.torch_adam && kind_of(optimizer) != OptimizerKind::adam &&
+      !given_by_flag(settings, "optimizer"))
+    throw UsageError("\"optimizer.params.torch_adam\" has a meaning for Adam and AdamW alone. Leave it out.");
   if (!settings.adam_w_mode || given_by_flag(settings, "optimizer"))
     return optimizer == deepspeed_adam ? adamw : optimizer;
   const std::string mode = user_name(settings, "adam_w_mode");

@@ -73,8 +73,9 @@ NamedGroup group_of(const ConfigValue& list, std::size_t index) {
   NamedGroup group;
   for (const auto& [name, json] : object.items()) {
     const ConfigValue value(part_of_key(list.key(), index, name), json);
-    const auto* const key = std::find_if(std::begin(group_keys), std::end(group_keys),
-                                         [&](const GroupKey& known) { return known.name == name; });
+    const auto* const key =
+        std::find_if(std::begin(group_keys), std::end(group_keys),
+                     [&name = name](const GroupKey& known) { return known.name == name; });
     if (key == std::end(group_keys)) {
       const std::string nearest = nearest_name(name, key_names());
       throw UsageError(fmt::format("{} is not a key of a parameter group; there are {}.{}", value.key(),

@@ -44,6 +44,10 @@ ScheduleOptions deepspeed_schedule(const Settings& settings) {
                      " Use the scheduler WarmupDecayLR.");
   schedule.decay =
       given.type == Type::warmup ? ScheduleOptions::Decay::constant : ScheduleOptions::Decay::linear;
+  if (given.maximum_rate && user_name(settings, "learning_rate").find("headrace.") != std::string::npos)
+    throw UsageError(
+        fmt::format("\"scheduler.params.warmup_max_lr\" and {} both give the peak. Leave one out.",
+                    user_name(settings, "learning_rate")));
   schedule.start = given_or(given.minimum_rate, 0);
   schedule.floor = 0;
   return schedule;

@@ -62,7 +62,7 @@ LossScale LossScaler::resumed(const LossScale& stored) const {
 }
 
 bool LossScaler::at_floor(const LossScale& now) const {
-  return options_.fixed == 0 && now.scale <= options_.minimum && now.hysteresis_left == 1;
+  return options_.fixed == 0 && now.scale <= options_.minimum && now.hysteresis_left <= 1;
 }
 
 LossScale LossScaler::next(const LossScale& now, bool overflow) const {

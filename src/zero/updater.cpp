@@ -60,6 +60,7 @@ Bytes Updater::low_precision_bytes(std::uint32_t block) const {
 void Updater::run(std::span<const OptimizerArguments> arguments, bool reversed) {
   std::vector<std::uint32_t> active;  // a unit without a gradient keeps weights and moments
   update_numel_ = 0;
+  region_.clear(), region_blocks_.clear();  // of an update that an error ended
   for (std::uint32_t b = 0; b < states_.blocks().size(); ++b)
     if (gradients_.has_gradient(block_of(b).unit)) {
       position_[b] = static_cast<std::uint32_t>(active.size());

@@ -207,7 +207,7 @@ class Adam(BenchTest):
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two CPUs to bind to")
     def test_on_two_numa_nodes_threads_are_bound_and_the_bits_are_the_same(self):
-        two_nodes = ["env", "HWLOC_SYNTHETIC=node:2 pu:1", "HWLOC_THISSYSTEM=1"]
+        two_nodes = ["taskset", "-c", "0,1", "env", "HWLOC_SYNTHETIC=node:2 pu:1", "HWLOC_THISSYSTEM=1"]
         flags = ["--elements", "1Mi,100x64Ki", "--seconds", "0.01", "--format", "bf16", "--json", "--threads", "2"]
         report = json.loads(self.succeeds("bench", "adam", *flags, prefix=two_nodes).stdout)
         self.assertEqual(report["machine"]["threads_by_node"], "node 0: 1 thread, node 1: 1 thread")
@@ -218,7 +218,7 @@ class Adam(BenchTest):
         text = self.succeeds("bench", "adam", *flags, "--host-memory", "1MiB").stdout
         self.assertIn("left out: bf16 adamw 1Mi takes 16.0 MiB of memory", text)
         self.refused("bench", "adam", "--elements", "1Mi", "--host-memory", "1MiB", status=3,
-                     says=["smallest case takes 8", "1.0 MiB are allowed by --host-memory", "smaller --elements"])
+                     says=["smallest case takes 8", "1.00 MiB are allowed by --host-memory", "smaller --elements"])
 
     def test_more_than_the_machine_has_is_refused_before_it_is_taken(self):
         self.refused("bench", "adam", "--elements", "16384Gi", "--format", "bf16", status=3,

@@ -10,7 +10,7 @@ from program import ON_NVME, TINY, ProgramTest
 
 class Help(ProgramTest):
     def test_each_command_explains_itself_once_with_an_example(self):
-        for command in ("train", "plan", "inspect", "doctor", "bench", "bench link", "bench collectives", "bench adam"):
+        for command in ("train", "plan", "inspect", "doctor", "bench", "bench link", "bench collectives", "bench adam", "bench nvme", "tune"):
             text = self.succeeds(*command.split(), "--help").stdout
             self.assertEqual(text.count("Usage:"), 1)
             self.assertIn("Example", text)

@@ -22,6 +22,7 @@
 #include "headrace/numa_memory.h"
 #include "src/zero/update_override.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/two_nodes.h"
 
 namespace headrace::testing {
 namespace {
@@ -181,9 +182,7 @@ void refuse_to_tell_where_memory_lies() {
 
 // Exits with the number of the claim that does not hold.
 [[noreturn]] void check_homes(const Combination& combination) {
-  ::setenv("HWLOC_SYNTHETIC", "node:2 pu:1", 1);
-  ::setenv("HWLOC_THISSYSTEM", "1", 1);
-  set_cpu_threads(2);
+  headrace::testing::pretend_two_nodes();
   refuse_to_tell_where_memory_lies();
   if (cpu_placement().size() != 2) std::_Exit(1);
   const TemporaryFolder folder;

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "headrace/cpu_pool.h"
+#include "tests/support/two_nodes.h"
 
 namespace headrace {
 namespace {
@@ -49,9 +50,7 @@ TEST(NodeMemory, on_one_node_touches_nothing_and_knows_nothing) {
 
 // Exits with the number of the claim that does not hold.
 [[noreturn]] void check_two_nodes() {
-  ::setenv("HWLOC_SYNTHETIC", "node:2 pu:1", 1);
-  ::setenv("HWLOC_THISSYSTEM", "1", 1);
-  set_cpu_threads(2);
+  headrace::testing::pretend_two_nodes();
   const Mapped mapped(4 * run_bytes);
   mapped.memory()[5] = std::byte{7};
   if (cpu_placement().size() != 2) std::_Exit(1);
@@ -75,8 +74,8 @@ TEST(NodeMemory, on_one_node_touches_nothing_and_knows_nothing) {
 
 TEST(NodeMemory, of_two_nodes_is_touched_known_kept_and_forgotten) {
   if (available_cpus() < 2) GTEST_SKIP() << "needs two CPUs to bind to";
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(check_two_nodes(), testing::ExitedWithCode(0), "");
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(check_two_nodes(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

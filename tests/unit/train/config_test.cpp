@@ -95,7 +95,10 @@ TEST(Config, the_printed_configuration_is_a_configuration_with_the_same_effect) 
   for (const std::string& json :
        {std::string(R"({"train_batch_size": 24, "zero_optimization": {"stage": 3, "sub_group_size": 8192,
          "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "nvme", "nvme_path": "/a b/é"}}})"),
-        std::string(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9}}})")}) {
+        std::string(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9}}})"),
+        std::string(
+            R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "scheduler": {"type": "WarmupLR",
+         "params": {"warmup_max_lr": 1e-2}}})")}) {
     const std::string once = resolve(json, {{"seed", "7"}, {"quiet", "true"}}).effective_config;
     ConfigDraft draft;
     draft.read_text(once, "printed");
@@ -135,9 +138,8 @@ TEST(Config, hints_without_effect_are_one_note_with_what_they_need) {
       resolve(R"({"aio": {"block_size": 1}, "zero_optimization": {"sub_group_size": 4096}})",
               {{"swap_buffers", "4"}, {"prefetch_units", "2"}, {"link_bandwidth", "8GB/s"}, {"io", "auto"}});
   ASSERT_EQ(options.notes.size(), 1u);
-  for (const char* name : {"aio.block_size", "zero_optimization.sub_group_size", "--swap-buffers",
-                           "--prefetch-units", "--link-bandwidth", "--io", "needs optimizer states on NVMe",
-                           "need something on NVMe", "needs stage 3"})
+  for (const char* name : {"aio.block_size", "--swap-buffers", "--prefetch-units", "--link-bandwidth", "--io",
+                           "needs optimizer states on NVMe", "need something on NVMe", "needs stage 3"})
     EXPECT_THAT(options.notes[0], HasSubstr(name));
   const auto used = resolve("", {{"swap_buffers", "4"},
                                  {"prefetch_units", "2"},
