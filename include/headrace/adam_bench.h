@@ -66,8 +66,6 @@ struct AdamBenchReport {
 
 // Host memory that the smallest case needs.
 Bytes adam_bench_least_memory(const AdamBenchOptions& options);
-// Host memory for the largest shape that needs at most `most_bytes`; 0 where none does.
-Bytes adam_bench_memory(const AdamBenchOptions& options, Bytes most_bytes);
 // With cpu_threads() threads. Cases that need more than host.limit() are left out. Throws UsageError for a
 // name that is not among those above.
 AdamBenchReport bench_adam(MemoryBudget& host, const AdamBenchOptions& options, const BenchControl& control);

@@ -177,13 +177,6 @@ Bytes adam_bench_least_memory(const AdamBenchOptions& options) {
   return least;
 }
 
-Bytes adam_bench_memory(const AdamBenchOptions& options, Bytes most_bytes) {
-  Bytes largest = 0;
-  for (const NamedCase& one : cases_of(options))
-    if (const Bytes bytes = tensor_bytes(one.work); bytes <= most_bytes) largest = std::max(largest, bytes);
-  return largest;
-}
-
 AdamBenchReport bench_adam(MemoryBudget& host, const AdamBenchOptions& options, const BenchControl& control) {
   const auto start = Clock::now();
   AdamBenchReport report{.results = {},

@@ -64,11 +64,11 @@ Bytes memory_of(const AdamFlags& flags, const AdamBenchOptions& options) {
     if (limit == 0)
       throw UsageError("--host-memory: a limit of 0 bytes leaves no memory. Leave it out for no limit.");
   }
-  if (adam_bench_memory(options, limit) == 0)
+  if (const Bytes least = adam_bench_least_memory(options); least > limit)
     throw DoesNotFit(fmt::format(
         "the benchmark does not fit: its smallest case takes {} of host memory, and {} are {}. Give smaller "
         "--elements{}.",
-        format_bytes(adam_bench_least_memory(options)), format_bytes(limit),
+        format_bytes(least), format_bytes(limit),
         limit < available ? "allowed by --host-memory" : "available",
         limit < available ? ", or a larger --host-memory" : ""));
   return limit;

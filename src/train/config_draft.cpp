@@ -27,7 +27,7 @@ void set_from_flag(Settings& settings, const std::string& name, Json value) {
 std::string user_name(const Settings& settings, std::string_view name) {
   const auto given = settings.given.find(name);
   if (given == settings.given.end()) return flag_of(name);
-  return given->second.starts_with("--") ? given->second : fmt::format("\"{}\"", given->second);
+  return is_flag(given->second) ? given->second : fmt::format("\"{}\"", given->second);
 }
 
 struct ConfigDraft::Impl {

@@ -78,6 +78,10 @@ std::string suggestion(const std::string& path) {
                                         known.substr(0, known.size() - nearest.size() - 1));
 }
 
+auto setter_of(const DeepSpeedKey& key) {
+  return key.set != nullptr ? key.set : find_native(key.native)->set;
+}
+
 // Keys of a section that its key "enabled", wherever it stands, may switch off.
 bool waits_for_switch(const std::string& path) {
   return (path.starts_with("bf16.") || path.starts_with("fp16.")) && !path.ends_with(".enabled");
@@ -128,7 +132,7 @@ void Walker::apply(const DeepSpeedKey& key, const ConfigValue& value) {
                                    value.json().dump(), key.meaning));
   } else {
     if (!key.native.empty()) claim(key.native, key.path);
-    (key.set != nullptr ? key.set : find_native(key.native)->set)(settings_, value);
+    setter_of(key)(settings_, value);
   }
 }
 
@@ -161,8 +165,7 @@ void Walker::apply_waiting(std::string_view section, bool switched_off) {
       apply(*key, value);
     } else if (!value.json().is_null()) {
       Settings unused;
-      if (key->key_class == KeyClass::works && !value.not_given())
-        (key->set != nullptr ? key->set : find_native(key->native)->set)(unused, value);
+      if (key->key_class == KeyClass::works && !value.not_given()) setter_of (*key)(unused, value);
       unused_.switched_off.push_back(key->path);
     }
   }

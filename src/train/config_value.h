@@ -17,6 +17,11 @@ using Json = nlohmann::ordered_json;
 // Of steps and the like: exact as a double, far beyond any run.
 inline constexpr std::uint64_t largest_count = 1'000'000'000'000'000;
 
+// Whether what names a setting is a flag, not a key of a file.
+inline bool is_flag(std::string_view name) {
+  return name.starts_with("--");
+}
+
 class ConfigValue {
  public:
   // `key` as the user wrote it: "--steps", or "zero_optimization.stage" of a file.

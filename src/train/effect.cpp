@@ -125,9 +125,11 @@ bool uses_nvme(const Settings& settings) {
   return optimizer_on_nvme(settings) || parameters_on_nvme(settings) || gradients_on_nvme(settings);
 }
 
-bool has_effect(const Settings& settings, std::string_view name) {
-  return std::all_of(std::begin(conditions), std::end(conditions),
-                     [&](const Condition& c) { return c.setting != name || c.met(settings); });
+std::string_view missing_for(const Settings& settings, std::string_view name) {
+  const auto* const missing =
+      std::find_if(std::begin(conditions), std::end(conditions),
+                   [&](const Condition& c) { return c.setting == name && !c.met(settings); });
+  return missing == std::end(conditions) ? "" : missing->needs;
 }
 
 static bool asks_for_nothing(const Condition& condition, const Settings& settings) {

@@ -31,7 +31,7 @@ std::string print_config(const Settings& settings) {
       continue;
     if (name == "learning_rate" && settings.scheduler.maximum_rate)
       continue;  // the scheduler's goes before it
-    if (!has_effect(settings, name)) continue;
+    if (!missing_for(settings, name).empty()) continue;
     if (Json value = setting.get(settings); !value.is_null()) native[name] = std::move(value);
   }
   if (!native_schedule) config["scheduler"] = scheduler_section(settings.scheduler);

@@ -67,7 +67,7 @@ void fill(std::optional<double>& value, double otherwise) {
 // A flag goes before the file, adam_w_mode with it.
 bool given_by_flag(const Settings& settings, std::string_view name) {
   const auto given = settings.given.find(name);
-  return given != settings.given.end() && given->second.starts_with("--");
+  return given != settings.given.end() && is_flag(given->second);
 }
 
 OptimizerChoice chosen(const Settings& settings) {

@@ -10,7 +10,7 @@ constexpr const char* group = "Optimizer";
 
 void set_learning_rate(Settings& settings, const ConfigValue& value) {
   settings.learning_rate = learning_rate_value(value);
-  if (value.key().starts_with("--")) settings.scheduler.maximum_rate.reset();  // a flag goes before the file
+  if (is_flag(value.key())) settings.scheduler.maximum_rate.reset();  // a flag goes before the file
 }
 void set_decay(Settings& settings, const ConfigValue& value) {
   settings.decay = static_cast<ScheduleOptions::Decay>(value.choice({"constant", "linear", "cosine"}));

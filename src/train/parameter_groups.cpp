@@ -90,11 +90,12 @@ NamedGroup group_of(const ConfigValue& list, std::size_t index) {
   return group;
 }
 
-void refuse_value(bool given, const Settings& settings, std::size_t index, std::string_view key,
-                  std::string_view needs) {
-  if (given)
-    throw UsageError(fmt::format("\"{}\" of group {} of {} would have no effect: it needs --optimizer {}.",
-                                 key, index, user_name(settings, "parameter_groups"), needs));
+// `setting`: the one of all groups that the key gives to one.
+void require_effect(const Settings& settings, std::size_t index, std::string_view key,
+                    std::string_view setting) {
+  if (const std::string_view needs = missing_for(settings, setting); !needs.empty())
+    throw UsageError(fmt::format("\"{}\" of group {} of {} would have no effect: it needs {}.", key, index,
+                                 user_name(settings, "parameter_groups"), needs));
 }
 
 bool matches(const std::string& pattern, const std::string& name) {
@@ -148,14 +149,11 @@ Json parameter_groups_json(const std::vector<NamedGroup>& groups) {
 }
 
 std::vector<ParameterGroup> engine_groups(const Settings& settings) {
-  const OptimizerKind kind = optimizer_arguments(settings).kind;
-  const bool has_betas = kind == OptimizerKind::adam || kind == OptimizerKind::lion,
-             has_epsilon = kind == OptimizerKind::adam || kind == OptimizerKind::adagrad;
   std::vector<ParameterGroup> groups(1);
   for (std::size_t i = 0; i < settings.parameter_groups.size(); ++i) {
     const ParameterGroup& values = settings.parameter_groups[i].values;
-    refuse_value(values.beta1 && !has_betas, settings, i, "betas", "adamw, adam or lion");
-    refuse_value(values.epsilon && !has_epsilon, settings, i, "eps", "adamw, adam or adagrad");
+    if (values.beta1) require_effect(settings, i, "betas", "beta1");
+    if (values.epsilon) require_effect(settings, i, "eps", "epsilon");
     groups.push_back(values);
   }
   return groups;

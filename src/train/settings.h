@@ -120,11 +120,11 @@ std::string user_name(const Settings& settings, std::string_view name);
 // Whether any kind of state is placed on NVMe.
 bool uses_nvme(const Settings& settings);
 
-// Whether a setting changes anything beside the others.
-bool has_effect(const Settings& settings, std::string_view name);
+// What a setting needs to change anything beside the others; "" where it does.
+std::string_view missing_for(const Settings& settings, std::string_view name);
 // A given setting that would change results or placement but cannot is a UsageError ...
 void refuse_without_effect(const Settings& settings);
-// ... and a given performance hint without effect is listed: "--swap-block, --io (nothing is on NVMe)".
+// ... and a given performance hint without effect is listed: "--swap-buffers, --io (nothing is on NVMe)".
 std::vector<std::string> hints_without_effect(const Settings& settings);
 
 // Makes one of the first five of the choice, and gives what is not given the optimizer's defaults.

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import pty
 import shutil
 import subprocess
 import tempfile
@@ -42,6 +43,18 @@ class ProgramTest(unittest.TestCase):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(stop_process, process)
         return process
+
+    def start_on_terminal(self, *arguments, prefix=()):
+        """The program with its stderr on a terminal; behind a launcher too, which would give its ranks a pipe."""
+        terminal, child = pty.openpty()
+        name = os.ttyname(child)
+        on_terminal = ["sh", "-c", f'exec "$@" 2>{name}', "sh"] if prefix else []
+        process = subprocess.Popen([*prefix, *on_terminal, PROGRAM, *arguments], cwd=self.folder,
+                                   env=environment(), stdout=subprocess.PIPE, stderr=child, text=True)
+        os.close(child)
+        self.addCleanup(os.close, terminal)
+        self.addCleanup(process.kill)
+        return process, terminal
 
     def write(self, name, text):
         (self.folder / name).write_text(text)
@@ -84,6 +97,13 @@ class ProgramTest(unittest.TestCase):
 
     def summary(self, name):
         return next(line for line in self.metrics(name) if line["event"] == "summary")
+
+
+def read_terminal(descriptor):
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the other side is closed
+        return b""
 
 
 def stop_process(process):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import shutil
 import signal
@@ -40,23 +39,11 @@ class BenchTest(ProgramTest):
                 self.assertAlmostEqual(result["ratio"], result["value"] / result["ceiling"])
         return report
 
-    def start_on_terminal(self, *arguments, prefix=()):
-        """The program with its stderr on a terminal; behind a launcher too, which would give its ranks a pipe."""
-        terminal, child = pty.openpty()
-        name = os.ttyname(child)
-        on_terminal = ["sh", "-c", f'exec "$@" 2>{name}', "sh"] if prefix else []
-        process = subprocess.Popen([*prefix, *on_terminal, program.PROGRAM, "bench", *arguments], cwd=self.folder,
-                                   env=program.environment(), stdout=subprocess.PIPE, stderr=child, text=True)
-        os.close(child)
-        self.addCleanup(os.close, terminal)
-        self.addCleanup(process.kill)
-        return process, terminal
-
     def stop_at(self, percent, process, terminal, number=signal.SIGINT):
         """Sends the signal once the progress says so much; returns what the program printed."""
         drawn = b""
         while not any(int(done) >= percent for done in re.findall(rb"(\d+)% ", drawn)):
-            chunk = read_terminal(terminal)
+            chunk = program.read_terminal(terminal)
             self.assertNotEqual(chunk, b"", drawn)
             drawn += chunk
         process.send_signal(number)
@@ -90,8 +77,8 @@ class Link(BenchTest):
         self.assertEqual(result.stderr, "")
 
     def test_a_terminal_sees_the_progress_and_not_in_the_result(self):
-        process, terminal = self.start_on_terminal("link", "--sizes", "4KiB", *QUICK)
-        drawn = b"".join(iter(lambda: read_terminal(terminal), b""))
+        process, terminal = self.start_on_terminal("bench", "link", "--sizes", "4KiB", *QUICK)
+        drawn = b"".join(iter(lambda: program.read_terminal(terminal), b""))
         output = process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 0)
         self.assertIn(b"% ", drawn)
@@ -100,13 +87,13 @@ class Link(BenchTest):
         self.assertNotIn("%", output)
 
     def test_ctrl_c_prints_what_is_measured_so_far(self):
-        process, terminal = self.start_on_terminal("link", "--sizes", "64KiB", "--seconds", "1")
+        process, terminal = self.start_on_terminal("bench", "link", "--sizes", "64KiB", "--seconds", "1")
         output = self.stop_at(30, process, terminal)
         self.assertIn("pinned upload 64KiB", output)
         self.assertIn("stopped: medians of the rounds so far", output)
 
     def test_ctrl_c_before_the_first_result_prints_nothing(self):
-        process, terminal = self.start_on_terminal("link", "--sizes", "64KiB", "--seconds", "9", "--json")
+        process, terminal = self.start_on_terminal("bench", "link", "--sizes", "64KiB", "--seconds", "9", "--json")
         self.assertEqual(self.stop_at(0, process, terminal), "")
 
     def test_it_is_one_device_that_is_measured(self):
@@ -160,7 +147,7 @@ class Collectives(BenchTest):
 
     @unittest.skipIf(MPIRUN is None, "mpirun is not installed")
     def test_sigusr1_to_mpirun_stops_every_rank_with_what_is_measured(self):
-        process, terminal = self.start_on_terminal("collectives", "--sizes", "4KiB", "--seconds", "3", prefix=ranks(2))
+        process, terminal = self.start_on_terminal("bench", "collectives", "--sizes", "4KiB", "--seconds", "3", prefix=ranks(2))
         output = self.stop_at(50, process, terminal, signal.SIGUSR1)
         self.assertIn("all_gather 4KiB", output)
         self.assertIn("stopped: medians of the rounds so far", output)
@@ -276,13 +263,6 @@ class Usage(BenchTest):
 
     def test_what_is_said_to_fit_does(self):
         self.succeeds("bench", "link", "--sizes", "1MiB", "--host-memory", "4MiB", "--device-memory", "2MiB", *QUICK)
-
-
-def read_terminal(descriptor):
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # the other side is closed
-        return b""
 
 
 if __name__ == "__main__":

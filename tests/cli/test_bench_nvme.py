@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import pty
 import shutil
 import signal
 import statistics
@@ -130,12 +129,8 @@ class Report(NvmeTest):
         self.assertEqual(self.bench(*TINY, *READS, "--seconds", "1", "--quiet").stderr, "")
 
     def test_a_terminal_sees_the_progress_and_not_in_the_result(self):
-        terminal, child = pty.openpty()
-        process = subprocess.Popen([program.PROGRAM, "bench", "nvme", "--path", "drive", *TINY, "--seconds", "1"],
-                                   cwd=self.folder, env=program.environment(), stdout=subprocess.PIPE, stderr=child, text=True)
-        os.close(child)
-        self.addCleanup(os.close, terminal)
-        drawn = b"".join(iter(lambda: read_terminal(terminal), b""))
+        process, terminal = self.start_on_terminal("bench", "nvme", "--path", "drive", *TINY, "--seconds", "1")
+        drawn = b"".join(iter(lambda: program.read_terminal(terminal), b""))
         output = process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 0)
         self.assertIn(b"% ", drawn)
@@ -147,7 +142,7 @@ class Report(NvmeTest):
         self.assertEqual(self.report(*TINY, *READS, "--seconds", "1", "--io", "threads")["machine"]["io"], "threads")
 
     def test_a_depth_that_the_engine_does_not_hold_is_said(self):
-        report = self.report("--block", "4KiB", "--depth", "128", "--file-size", "160MiB", *READS, "--seconds", "1", "--io", "threads")
+        report = self.report("--block", "4KiB", "--depth", "128", "--file-size", "160MiB", *READS, "--seconds", "3", "--io", "threads")
         self.assertEqual([(r["depth"], r["in_flight"]) for r in report["results"]], [(128, 64)])
         self.assertTrue(any("4KiB depth 128: 64 blocks at a time" in note for note in report["notes"]), report["notes"])
 
@@ -389,13 +384,6 @@ class Refused(NvmeTest):
                            says=["32 blocks of 8MiB", "264 MiB", "limit 100 MiB", "It fits with --block 128KiB,1MiB",
                                  "--depth 1,8", "--host-memory 264MiB"])
         self.succeeds("bench", "nvme", "--path", "drive", *TINY, *READS, "--seconds", "1", "--host-memory", "9MiB")
-
-
-def read_terminal(descriptor):
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # the other side is closed
-        return b""
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 #include "headrace/kernels.h"
 #include "tests/gpu/gpu_harness.h"
+#include "tests/support/refused_updates.h"
 
 namespace headrace::test {
 namespace {
@@ -253,23 +254,13 @@ TEST_F(UpdateKernels, take_roots_and_quotients_correctly_rounded_over_their_rang
   }
 }
 
-TEST_F(UpdateKernels, refuse_arguments_without_meaning) {
-  EXPECT_THROW(kernels->update(Lane::compute, {}, {.beta1 = 1.0}), UsageError);
-}
-
-TEST_F(UpdateKernels, refuse_states_that_are_not_those_of_the_arguments) {
-  UpdateSpan span;
-  EXPECT_THROW(kernels->update(Lane::compute, span, {.kind = OptimizerKind::lion}), UsageError);
-  EXPECT_THROW(kernels->update(Lane::compute, span, {.amsgrad = true}), UsageError);
-  span.format.moments = MomentDType::int8;
-  span.first_element = 7;
-  EXPECT_THROW(kernels->update(Lane::compute, span, {}), UsageError);
-  span = {};
-  span.format.master = MasterDType::none;
-  span.parameter_dtype = DType::f16;
-  EXPECT_THROW(kernels->update(Lane::compute, span, {}), UsageError);
-  span.parameter_dtype = DType::bf16;
-  EXPECT_NO_THROW(kernels->update(Lane::compute, span, {}));
+TEST_F(UpdateKernels, refuse_states_and_arguments_that_do_not_belong_together_or_have_no_meaning) {
+  for (const auto& [span, arguments] : refused_updates())
+    EXPECT_THROW(kernels->update(Lane::compute, span, arguments), UsageError);
+  UpdateSpan bf16_master;
+  bf16_master.format.master = MasterDType::none;
+  bf16_master.parameter_dtype = DType::bf16;
+  EXPECT_NO_THROW(kernels->update(Lane::compute, bf16_master, {}));
 }
 
 }  // namespace

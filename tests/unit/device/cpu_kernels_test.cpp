@@ -15,6 +15,7 @@
 #include "headrace/finite.h"
 #include "headrace/kernels.h"
 #include "tests/support/adam_arrays.h"
+#include "tests/support/refused_updates.h"
 
 namespace headrace {
 namespace {
@@ -114,17 +115,8 @@ TEST_P(CpuKernelsTest, norms_have_the_bits_of_the_serial_kernel) {
 
 // At the call, as on every device, not when the lane is waited for.
 TEST_P(CpuKernelsTest, an_update_of_states_that_are_not_those_of_the_arguments_is_refused) {
-  UpdateSpan span;
-  EXPECT_THROW(kernels->update(Lane::compute, span, {.kind = OptimizerKind::lion}), UsageError);
-  EXPECT_THROW(kernels->update(Lane::compute, span, {.beta1 = 1.0}), UsageError);
-  EXPECT_THROW(kernels->update(Lane::compute, span, {.step = 0}), UsageError);
-  span.format.moments = MomentDType::int8;
-  span.first_element = 7;
-  EXPECT_THROW(kernels->update(Lane::compute, span, {}), UsageError);
-  span = {};
-  span.format.master = MasterDType::none;
-  span.parameter_dtype = DType::f16;
-  EXPECT_THROW(kernels->update(Lane::compute, span, {}), UsageError);
+  for (const auto& [span, arguments] : test::refused_updates())
+    EXPECT_THROW(kernels->update(Lane::compute, span, arguments), UsageError);
 }
 
 TEST_P(CpuKernelsTest, update_and_rounding_run_in_lane_order) {

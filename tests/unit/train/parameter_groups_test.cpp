@@ -6,8 +6,7 @@
 
 #include <map>
 
-#include "headrace/config.h"
-#include "headrace/errors.h"
+#include "tests/unit/train/config_of.h"
 
 namespace headrace {
 namespace {
@@ -16,22 +15,15 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-ResolvedOptions options_of(const std::string& groups, const std::string& others = "") {
-  ConfigDraft draft;
-  draft.read_text(fmt::format(R"({{"headrace": {{"model": "gpt2-nano", "batch_size": 1, {}
-                                  "parameter_groups": {}}}}})",
-                              others, groups),
-                  "run.json");
-  return draft.resolve({});
+std::string file_of(const std::string& groups, const std::string& others) {
+  return fmt::format(R"({{"headrace": {{"batch_size": 1, {} "parameter_groups": {}}}}})", others, groups);
 }
-
-std::string refusal(const std::string& groups, const std::string& others = "") {
-  try {
-    options_of(groups, others);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
+const Flags nano = {{"model", "gpt2-nano"}};
+ResolvedOptions options_of(const std::string& groups, const std::string& others = "") {
+  return resolve(file_of(groups, others), nano);
+}
+std::string refusal_of(const std::string& groups, const std::string& others = "") {
+  return refusal(file_of(groups, others), nano);
 }
 
 std::map<std::string, std::uint32_t> groups_by_name(const ResolvedOptions& options) {
@@ -88,17 +80,17 @@ TEST(ParameterGroupsSetting, of_a_flag_is_the_same_text_and_the_effective_config
 
 TEST(ParameterGroupsSetting, a_pattern_that_matches_nothing_is_named_with_the_nearest_names) {
   EXPECT_THAT(
-      refusal(R"([{"parameters": ["wpe.*"]}, {"parameters": ["wte.*", "h.0.attn.c_atn.weight"]}])"),
+      refusal_of(R"([{"parameters": ["wpe.*"]}, {"parameters": ["wte.*", "h.0.attn.c_atn.weight"]}])"),
       AllOf(HasSubstr("\"headrace.parameter_groups\""), HasSubstr("\"h.0.attn.c_atn.weight\" of group 1"),
             HasSubstr("nearest names are h.0.attn.c_attn.weight, ")));
-  EXPECT_THAT(refusal(R"([{"parameters": ["w*"]}, {"parameters": ["wte.*"]}])"),
+  EXPECT_THAT(refusal_of(R"([{"parameters": ["w*"]}, {"parameters": ["wte.*"]}])"),
               HasSubstr("all that group 1 matches belongs to the groups before it"));
 }
 
 TEST(ParameterGroupsSetting, what_has_no_meaning_is_refused_where_it_stands) {
   const auto of = [](const std::string& more, const std::string& others = "") {
-    return refusal(fmt::format(R"([{{"parameters": "wpe.*"}}, {{"parameters": "wte.*", {}}}])", more),
-                   others);
+    return refusal_of(fmt::format(R"([{{"parameters": "wpe.*"}}, {{"parameters": "wte.*", {}}}])", more),
+                      others);
   };
   EXPECT_THAT(of(R"("betas": 0.9)"), HasSubstr("parameter_groups[1].betas\": 0.9 is not a list of two"));
   EXPECT_THAT(of(R"("betas": [0.9, 1])"), HasSubstr("parameter_groups[1].betas\": 1 is not a number"));
@@ -107,9 +99,9 @@ TEST(ParameterGroupsSetting, what_has_no_meaning_is_refused_where_it_stands) {
   EXPECT_THAT(of(R"("betas": [0.9, 0.99])", R"("optimizer": "sgd",)"),
               HasSubstr("\"betas\" of group 1 of \"headrace.parameter_groups\" would have no effect"));
   EXPECT_THAT(of(R"("eps": 1e-8)", R"("optimizer": "lion",)"), HasSubstr("\"eps\" of group 1"));
-  EXPECT_THAT(refusal(R"([{"weight_decay": 0}])"), HasSubstr("says of no parameter that it is its"));
-  EXPECT_THAT(refusal(R"([3])"), HasSubstr("parameter_groups[0]\": 3 is not an object"));
-  EXPECT_THAT(refusal(R"({"parameters": "wpe.*"})"), HasSubstr("is not a list of groups"));
+  EXPECT_THAT(refusal_of(R"([{"weight_decay": 0}])"), HasSubstr("says of no parameter that it is its"));
+  EXPECT_THAT(refusal_of(R"([3])"), HasSubstr("parameter_groups[0]\": 3 is not an object"));
+  EXPECT_THAT(refusal_of(R"({"parameters": "wpe.*"})"), HasSubstr("is not a list of groups"));
 }
 
 }  // namespace
