@@ -6,9 +6,9 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t piece_numel = 4 * pattern_numel, most_tensors = 12;
+constexpr std::uint64_t piece_numel = 4 * pattern_numel, most_blocks = 12;
 
-// Starts of the pieces of a tensor: where its pattern starts anew, so that a piece of its own is filled
+// Starts of the pieces of a block: where its pattern starts anew, so that a piece of its own is filled
 // alike.
 std::set<std::uint64_t> piece_starts(std::uint64_t numel) {
   const auto at = [](std::uint64_t element) { return element / piece_numel * piece_numel; };
@@ -31,12 +31,12 @@ bool same_piece(const UpdateCase& one, const UpdateSpan& part) {
 }  // namespace
 
 bool has_scalar_bits(const UpdateCase& one, std::span<const GroupSpan> updated) {
-  const std::uint64_t checked = std::min<std::uint64_t>(updated.size(), most_tensors);
+  const std::uint64_t checked = std::min<std::uint64_t>(updated.size(), most_blocks);
   for (std::uint64_t k = 0; k < checked; ++k) {
-    const std::uint64_t t = checked == 1 ? 0 : k * (updated.size() - 1) / (checked - 1);
-    const UpdateSpan& tensor = updated[t].span;
-    for (const std::uint64_t start : piece_starts(tensor.numel))
-      if (!same_piece(one, part_of(tensor, start, std::min(piece_numel, tensor.numel - start)))) return false;
+    const std::uint64_t b = checked == 1 ? 0 : k * (updated.size() - 1) / (checked - 1);
+    const UpdateSpan& block = updated[b].span;
+    for (const std::uint64_t start : piece_starts(block.numel))
+      if (!same_piece(one, part_of(block, start, std::min(piece_numel, block.numel - start)))) return false;
   }
   return true;
 }

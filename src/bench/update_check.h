@@ -7,7 +7,7 @@
 
 namespace headrace {
 
-// Of tensors that were filled and since then updated once, as they are and by the stores that their size
+// Of blocks that were filled and since then updated once, as they are and by the stores that their size
 // chooses: pieces of up to 12 of them, among them the first and the last, each at its begin, middle and end.
 bool has_scalar_bits(const UpdateCase& one, std::span<const GroupSpan> updated);
 

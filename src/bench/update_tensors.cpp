@@ -55,9 +55,8 @@ std::vector<std::string_view> names_of(std::span<const Named> all) {
 struct Offsets {
   Bytes parameters = 0, gradient = 0, low_precision = 0, end = 0;  // states at 0
 };
-Offsets offsets_of(const UpdateCase& one) {
+Offsets offsets_of(const UpdateCase& one, std::uint64_t numel) {
   Offsets at;
-  const std::uint64_t numel = one.shape.numel;
   const auto behind = [](Bytes start, Bytes bytes) { return round_up(start + bytes, array_alignment); };
   at.parameters = behind(0, state_bytes(one.states(), numel));
   const bool own_master = one.format.master == MasterDType::none;
@@ -66,6 +65,13 @@ Offsets offsets_of(const UpdateCase& one) {
   at.end =
       behind(at.low_precision, one.format.low_precision ? numel * size_of(*one.format.low_precision) : 0);
   return at;
+}
+
+// Calls visit(block's first element in its tensor, its elements) for each block of a tensor.
+template <class Visit>
+void for_each_block(const UpdateCase& one, const Visit& visit) {
+  for (std::uint64_t first = 0; first < one.shape.numel; first += largest_block_numel)
+    visit(first, std::min(largest_block_numel, one.shape.numel - first));
 }
 
 // Values between low and high as `dtype`, in bytes.
@@ -136,7 +142,9 @@ std::vector<std::string_view> adam_bench_optimizers() {
 }
 
 Bytes tensor_bytes(const UpdateCase& one) {
-  return one.shape.tensors * offsets_of(one).end;
+  Bytes bytes = 0;
+  for_each_block(one, [&](std::uint64_t, std::uint64_t numel) { bytes += offsets_of(one, numel).end; });
+  return one.shape.tensors * bytes;
 }
 
 double ideal_bytes_per_element(const UpdateCase& one) {
@@ -150,25 +158,27 @@ double ideal_bytes_per_element(const UpdateCase& one) {
 
 std::vector<GroupSpan> lay_out(const UpdateCase& one, std::span<std::byte> memory) {
   HEADRACE_CHECK(memory.size() >= tensor_bytes(one), "{} of memory for {}", memory.size(), tensor_bytes(one));
-  const Offsets at = offsets_of(one);
-  std::vector<GroupSpan> tensors(one.shape.tensors);
-  for (std::uint64_t t = 0; t < one.shape.tensors; ++t) {
-    std::byte* const start = memory.data() + t * at.end;
-    UpdateSpan& span = tensors[t].span;
-    span.format = one.states();
-    span.state = state_arrays(span.format, start, one.shape.numel);
-    if (one.format.master == MasterDType::none) span.state.master = start + at.parameters;
-    span.parameter_dtype = one.format.parameters;
-    span.gradient = start + at.gradient;
-    span.gradient_dtype = one.format.gradient;
-    if (one.format.low_precision) {
-      span.low_precision = start + at.low_precision;
-      span.low_precision_dtype = *one.format.low_precision;
-    }
-    span.numel = one.shape.numel;
-    span.first_element = t * one.shape.numel;
-  }
-  return tensors;
+  std::vector<GroupSpan> blocks;
+  std::byte* start = memory.data();
+  for (std::uint64_t t = 0; t < one.shape.tensors; ++t)
+    for_each_block(one, [&](std::uint64_t first, std::uint64_t numel) {
+      const Offsets at = offsets_of(one, numel);
+      UpdateSpan& span = blocks.emplace_back().span;
+      span.format = one.states();
+      span.state = state_arrays(span.format, start, numel);
+      if (one.format.master == MasterDType::none) span.state.master = start + at.parameters;
+      span.parameter_dtype = one.format.parameters;
+      span.gradient = start + at.gradient;
+      span.gradient_dtype = one.format.gradient;
+      if (one.format.low_precision) {
+        span.low_precision = start + at.low_precision;
+        span.low_precision_dtype = *one.format.low_precision;
+      }
+      span.numel = numel;
+      span.first_element = t * one.shape.numel + first;
+      start += at.end;
+    });
+  return blocks;
 }
 
 std::vector<std::span<std::byte>> arrays_of(const UpdateSpan& span) {
@@ -194,11 +204,15 @@ std::vector<NodeRun> node_runs(const UpdateCase& one, std::span<std::byte> memor
                                const std::vector<NodeThreads>& placement) {
   constexpr std::uint64_t many = 64;
   if (placement.empty()) return {};
-  if (one.shape.tensors >= many)
-    return deal_blocks(placement, std::vector<Bytes>(one.shape.tensors, offsets_of(one).end));
+  const std::vector<GroupSpan> blocks = lay_out(one, memory);
+  if (blocks.size() >= many) {
+    std::vector<Bytes> bytes;
+    for (const GroupSpan& block : blocks) bytes.push_back(offsets_of(one, block.span.numel).end);
+    return deal_blocks(placement, bytes);
+  }
   std::vector<NodeRun> runs;
-  for (const GroupSpan& tensor : lay_out(one, memory))
-    for (const std::span<std::byte> array : arrays_of(tensor.span)) {
+  for (const GroupSpan& block : blocks)
+    for (const std::span<std::byte> array : arrays_of(block.span)) {
       const auto begin = static_cast<Bytes>(array.data() - memory.data());
       for (const NodeRun& run : divide_array(placement, array.size()))
         runs.push_back({.node = run.node, .begin = begin + run.begin, .end = begin + run.end});
@@ -206,17 +220,11 @@ std::vector<NodeRun> node_runs(const UpdateCase& one, std::span<std::byte> memor
   return runs;
 }
 
-void fill(const UpdateCase& one, std::span<const GroupSpan> tensors) {
+void fill(const UpdateCase& one, std::span<const GroupSpan> blocks) {
   const Patterns patterns(one);
-  constexpr std::uint64_t grain = 16 * pattern_numel;
-  if (tensors.size() > 1)
-    return parallel_ranges(tensors.size(), 8, [&](std::uint64_t begin, std::uint64_t end) {
-      for (std::uint64_t t = begin; t < end; ++t) patterns.fill(tensors[t].span);
-    });
-  for (const GroupSpan& tensor : tensors)
-    parallel_ranges(tensor.span.numel, grain, [&](std::uint64_t begin, std::uint64_t end) {
-      patterns.fill(part_of(tensor.span, begin, end - begin));
-    });
+  parallel_ranges(blocks.size(), 1, [&](std::uint64_t begin, std::uint64_t end) {
+    for (std::uint64_t b = begin; b < end; ++b) patterns.fill(blocks[b].span);
+  });
 }
 
 }  // namespace headrace
