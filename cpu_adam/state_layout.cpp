@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <span>
 
 #include "headrace/errors.h"
 #include "headrace/optimizer_state.h"
@@ -37,6 +40,26 @@ void widen(const std::byte* values, std::uint64_t first, std::uint64_t numel, fl
 
 void copy_fp32(const std::byte* values, std::uint64_t first, std::uint64_t numel, float* out) {
   if (numel > 0) std::memcpy(out, values + first * sizeof(float), numel * sizeof(float));
+}
+
+void narrow(const float* values, std::uint64_t numel, std::byte* array, std::uint64_t first) {
+  for (std::uint64_t i = 0; i < numel; ++i) {
+    const bf16 value = to_bf16(values[i]);
+    std::memcpy(array + (first + i) * sizeof value, &value, sizeof value);
+  }
+}
+
+// One quantisation block, or what there is of it, as an update would keep it.
+void quantise(std::span<const float> values, bool squared, std::byte* codes, float& scale) {
+  const auto kept = [&](float value) { return squared ? std::sqrt(value) : value; };
+  float largest = 0;
+  for (const float value : values)
+    if (const float magnitude = std::fabs(kept(value)); magnitude > largest) largest = magnitude;
+  scale = stored_scale(largest, squared);
+  const float inverse = inverse_scale(scale);
+  for (const float value : values)
+    *codes++ =
+        static_cast<std::byte>(squared ? encode_root(kept(value), inverse) : encode_signed(value, inverse));
 }
 
 }  // namespace
@@ -125,6 +148,24 @@ void read_moment(const StateFormat& format, int index, const MomentArray& array,
     const float scale = array.scales[i / quantised_block_numel];
     *out++ = squared ? decode_squared(code, scale) : decode_signed(code, scale);
   }
+}
+
+void write_master(MasterDType dtype, std::byte* master, std::uint64_t first, std::uint64_t numel,
+                  const float* values) {
+  if (dtype == MasterDType::bf16) return narrow(values, numel, master, first);
+  std::memcpy(master + first * sizeof(float), values, numel * sizeof(float));
+}
+
+void write_moment(const StateFormat& format, int index, const MomentArray& array, std::uint64_t first,
+                  std::uint64_t numel, const float* values) {
+  if (format.moments == MomentDType::f32)
+    return write_master(MasterDType::f32, array.values, first, numel, values);
+  if (format.moments == MomentDType::bf16) return narrow(values, numel, array.values, first);
+  HEADRACE_CHECK(first % quantised_block_numel == 0, "element {} starts no quantisation block", first);
+  const bool squared = moment_of(format, index).squared;
+  for (std::uint64_t done = 0; done < numel; done += quantised_block_numel)
+    quantise({values + done, std::min(quantised_block_numel, numel - done)}, squared,
+             array.values + first + done, array.scales[(first + done) / quantised_block_numel]);
 }
 
 }  // namespace headrace

@@ -9,12 +9,13 @@
 #include <random>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 #include "headrace/log.h"
-#include "swap/files.h"
 #include "swap/versioned_store.h"
 
 namespace headrace {
 namespace swap {
+using namespace files;
 
 namespace {
 

@@ -5,10 +5,11 @@
 #include <span>
 
 #include "headrace/errors.h"
-#include "swap/files.h"
+#include "headrace/files.h"
 #include "swap/format.h"
 
 namespace headrace::swap {
+using namespace files;
 namespace {
 
 using nlohmann::json;

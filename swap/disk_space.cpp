@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 #include "headrace/swap_paths.h"
-#include "swap/files.h"
 
 namespace headrace {
 
@@ -10,9 +10,9 @@ std::vector<DiskSpace> space_by_disk(const std::vector<PathSpace>& paths, std::v
   std::vector<DiskSpace> disks;
   std::vector<std::uint64_t> devices;  // of the disks
   for (const PathSpace& path : paths) {
-    swap::FileSystem system;
+    files::FileSystem system;
     try {
-      system = swap::file_system_of(path.path);
+      system = files::file_system_of(path.path);
     } catch (const IoError&) {
       if (unknown == nullptr) throw;
       unknown->push_back(path.path);

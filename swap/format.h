@@ -110,7 +110,6 @@ inline constexpr const char* extents_name = "extents.bin";
 inline constexpr const char* journal_name = "journal.bin";
 inline constexpr const char* description_name = "store.json";
 inline constexpr const char* lock_name = "lock";
-inline constexpr const char* replacement_suffix = ".new";
 
 // A committed step as the journal holds it.
 struct CommitRecord {

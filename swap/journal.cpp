@@ -5,10 +5,11 @@
 #include <algorithm>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 #include "headrace/log.h"
-#include "swap/files.h"
 
 namespace headrace::swap {
+using namespace files;
 namespace {
 
 constexpr Bytes least_limit_bytes = 64 << 10;

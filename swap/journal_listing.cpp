@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "headrace/files.h"
 #include "headrace/swap_journal.h"
-#include "swap/files.h"
 #include "swap/format.h"
 
 namespace headrace {
@@ -13,8 +13,8 @@ bool SwapJournal::released() const {
 }
 
 SwapJournal read_swap_journal(const std::string& directory) {
-  SwapJournal journal{.path = swap::join(directory, swap::journal_name)};
-  const std::vector<std::byte> file = swap::read_file(journal.path);
+  SwapJournal journal{.path = files::join(directory, swap::journal_name)};
+  const std::vector<std::byte> file = files::read_file(journal.path);
   journal.file_bytes = file.size();
   if (struct stat status{}; ::stat(journal.path.c_str(), &status) == 0)
     journal.disk_bytes = static_cast<Bytes>(status.st_blocks) * 512;

@@ -14,10 +14,11 @@
 #include <string_view>
 
 #include "headrace/errors.h"
-#include "swap/files.h"
+#include "headrace/files.h"
 #include "swap/format.h"
 
 namespace headrace::swap {
+using namespace files;
 namespace {
 
 std::string text_of(const std::vector<std::byte>& bytes) {

@@ -4,14 +4,15 @@
 #include <algorithm>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 #include "headrace/log.h"
 #include "swap/advice.h"
-#include "swap/files.h"
 #include "swap/survey.h"
 #include "swap/versioned_store.h"
 
 namespace headrace {
 namespace swap {
+using namespace files;
 
 namespace {
 

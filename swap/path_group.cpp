@@ -7,12 +7,13 @@
 #include <cstring>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 #include "headrace/log.h"
 #include "headrace/swap_paths.h"
 #include "swap/advice.h"
-#include "swap/files.h"
 
 namespace headrace::swap {
+using namespace files;
 
 bool is_path_failure(int code) {
   switch (code) {

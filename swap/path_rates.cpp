@@ -8,11 +8,12 @@
 
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
-#include "swap/files.h"
+#include "headrace/files.h"
 #include "swap/stripes.h"
 
 namespace headrace {
 namespace swap {
+using namespace files;
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -6,13 +6,14 @@
 #include <cstring>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 #include "headrace/shell_words.h"
-#include "swap/files.h"
 #include "swap/stripes.h"
 #include "swap/survey.h"
 
 namespace headrace {
 namespace swap {
+using namespace files;
 namespace {
 
 constexpr std::uint32_t most_bad_places = 16;  // that cannot be written on a path that is otherwise good

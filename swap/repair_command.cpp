@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "headrace/files.h"
 #include "headrace/shell_words.h"
 #include "headrace/swap_paths.h"
-#include "swap/files.h"
 
 namespace headrace {
 namespace {
@@ -18,7 +18,7 @@ bool is_refusal(int code) {
 
 std::string repair_command(const std::vector<std::string>& lost, const std::vector<std::string>& all) {
   std::vector<std::string> absent = lost;
-  std::erase_if(absent, swap::folder_exists);
+  std::erase_if(absent, files::folder_exists);
   return fmt::format("{}headrace inspect --repair {}",
                      absent.empty() ? "" : fmt::format("mkdir -p {} && ", shell_words(absent)),
                      shell_words(all));

@@ -6,9 +6,10 @@
 #include <new>
 
 #include "headrace/errors.h"
-#include "swap/files.h"
+#include "headrace/files.h"
 
 namespace headrace::swap {
+using namespace files;
 
 AlignedMemory::AlignedMemory(Bytes bytes)
     : memory_(static_cast<std::byte*>(std::aligned_alloc(

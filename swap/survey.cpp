@@ -13,12 +13,13 @@
 #include <tuple>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 #include "headrace/shell_words.h"
 #include "swap/advice.h"
-#include "swap/files.h"
 #include "swap/journal.h"
 
 namespace headrace::swap {
+using namespace files;
 namespace {
 
 using State = SwapPath::State;

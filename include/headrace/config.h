@@ -49,6 +49,16 @@ struct NamedGroup {
   ParameterGroup values;
 };
 
+// What a run saves, and what it begins with.
+struct CheckpointSettings {
+  std::string directory;                   // empty: nothing is saved
+  std::uint64_t every = 0, keep_last = 0;  // 0: at the end alone; all
+  bool resume_latest = false, allow_fresh = false;
+  std::string resume, weights;  // a checkpoint's path, or empty
+  bool loads() const { return resume_latest || !resume.empty() || !weights.empty(); }
+  bool any() const { return loads() || !directory.empty(); }
+};
+
 struct ResolvedOptions {
   ModelConfig model;
   ModelOptions model_options;
@@ -74,6 +84,7 @@ struct ResolvedOptions {
   std::string swap_path_name = "--swap-path";  // or the key of the file that gave them
   std::optional<Bytes> swap_cache_bytes;       // none: what a host limit leaves
   bool resume_swap = false, overwrite_swap = false;
+  CheckpointSettings checkpoint;
 
   std::string metrics_path;
   std::uint64_t log_every = 0;

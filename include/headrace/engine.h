@@ -20,6 +20,7 @@
 #include "headrace/communicator.h"
 #include "headrace/device.h"
 #include "headrace/engine_options.h"
+#include "headrace/engine_states.h"
 #include "headrace/io_engine.h"
 #include "headrace/kernels.h"
 #include "headrace/memory.h"
@@ -47,6 +48,11 @@ class Engine final : public ModuleHooks {
   using ValueSource = std::function<void(const ParameterSpec&, std::uint64_t first, std::span<float> out)>;
   void initialise(const ValueSource& values = {}, const TrainingState& start = {},
                   const std::function<void()>& before_replacing = {});
+  // As initialise, from states of elsewhere: fill(piece, arrays, at) writes each piece that this rank holds.
+  // `steps_applied` is how many optimizer steps they have seen. Returns `start` with the loss scale that this
+  // run's options make of it.
+  TrainingState restore(const PieceVisitor& fill, TrainingState start, std::uint64_t steps_applied,
+                        const std::function<void()>& before_replacing = {});
   // Continues from the newest step that every rank has committed in its swap store. `accept` sees it before
   // anything is changed, and throws to refuse it.
   using StateCheck = std::function<void(const TrainingState&)>;
@@ -77,6 +83,13 @@ class Engine final : public ModuleHooks {
   using StateVisitor =
       std::function<void(UnitId, std::uint64_t first, int kind, std::span<const float> values)>;
   void visit_optimizer_state(const StateVisitor& visit);
+  // The states for which this rank answers, as a checkpoint keeps them: every element of the model is one
+  // rank's. visit_pieces brings each to host memory, in the order of state_pieces.
+  StateFormat state_format() const;  // of the pieces: their master is never `none`
+  std::vector<StatePiece> state_pieces() const;
+  void visit_pieces(const PieceVisitor& visit);
+  // The model as the engine was told it: unit by unit.
+  std::vector<const ParameterSpec*> parameters() const;
   // Whole parameters of one unit as the device sees them, copied to the host (a collective).
   std::vector<float> read_parameters(UnitId unit);
 

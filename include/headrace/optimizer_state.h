@@ -84,4 +84,11 @@ void read_master(MasterDType dtype, const std::byte* master, std::uint64_t first
 void read_moment(const StateFormat& format, int index, const MomentArray& array, std::uint64_t first,
                  std::uint64_t numel, float* out);
 
+// The reverse, rounded to nearest: for values that come from elsewhere, not from an update. int8: `numel`
+// ends with the array or on a quantisation block.
+void write_master(MasterDType dtype, std::byte* master, std::uint64_t first, std::uint64_t numel,
+                  const float* values);
+void write_moment(const StateFormat& format, int index, const MomentArray& array, std::uint64_t first,
+                  std::uint64_t numel, const float* values);
+
 }  // namespace headrace

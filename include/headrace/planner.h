@@ -22,6 +22,7 @@ struct PlanRequest {
   std::vector<HookCall> hook_calls;  // of one micro-batch (record_hook_calls)
   EngineOptions engine;
   int world_size = 1;
+  Bytes checkpoint_bytes = 0;              // host memory of saving and loading (checkpoint.h)
   Bytes device_limit = 0, host_limit = 0;  // per rank; 0: none
   // What this rank may take of its machine's memory, limits given or not; 0: not asked.
   Bytes machine_limit = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "headrace/communicator.h"
 #include "headrace/io_engine.h"
@@ -24,6 +25,12 @@ struct TrainingState {
   LossScale loss_scale{};       // of fp16 models; others keep 1
   std::string run{};            // which run this is, as its owner tells one from another; opaque here
 };
+
+// As JSON text, beside the states of a commit or a checkpoint. Decoding throws CorruptData that names
+// `place`.
+std::string encode_training_state(const TrainingState& state, std::uint64_t steps_applied);
+TrainingState decode_training_state(const std::string& text, std::uint64_t& steps_applied,
+                                    std::string_view place = "the swap store's last commit");
 
 // Seconds that compute, the reduction or the owner waited for each cause; bytes moved. Cumulative.
 struct EngineCounters {

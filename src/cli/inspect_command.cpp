@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
+#include "headrace/checkpoint_report.h"
 #include "headrace/errors.h"
 #include "headrace/folders.h"
 #include "src/cli/commands.h"
@@ -129,9 +131,38 @@ int run_repair(const InspectFlags& flags, IoEngine& io) {
   return status_of(report);
 }
 
+int look_at_checkpoint(const InspectFlags& flags, const std::string& path, IoEngine& io) {
+  const Interrupt interrupt;
+  InspectProgress progress;
+  const InspectControl control{
+      .stop_requested = [&] { return interrupt.requested(); },
+      .progress = [&](Bytes checked, Bytes total) { progress.checked(checked, total); }};
+  const CheckpointReport report = inspect_checkpoint(path, flags.options, io, control);
+  progress.erase();
+  if (report.stopped) fmt::print(stderr, "headrace: stopped after {} were checked\n", progress.so_far());
+  fmt::print("{}", flags.json ? to_json(report) + '\n' : to_text(report));
+  return report.stopped ? Interrupt::exit_status : report.good() ? 0 : 1;
+}
+
+// None where the paths are not of checkpoints.
+std::optional<int> run_on_checkpoints(const InspectFlags& flags, IoEngine& io) {
+  const std::string& path = flags.paths.front();
+  const std::vector<FoundCheckpoint> found = find_checkpoints(path);
+  if (!is_checkpoint(path) && found.empty()) return std::nullopt;
+  if (flags.paths.size() > 1) throw UsageError("of checkpoints, one is inspected at a time: give one PATH.");
+  if (flags.repair || flags.journal || flags.options.blocks)
+    throw UsageError(
+        fmt::format("{} is a checkpoint: --repair, --journal and --blocks are of swap paths.", path));
+  if (is_checkpoint(path)) return look_at_checkpoint(flags, path, io);
+  if (flags.options.verify || flags.options.hash) return look_at_checkpoint(flags, found.back().path, io);
+  fmt::print("{}", flags.json ? list_json(path, found) + '\n' : list_text(path, found));
+  return 0;
+}
+
 int run_inspect(const InspectFlags& flags) {
   check_paths(flags);
   const auto io = make_io_engine({});
+  if (const std::optional<int> status = run_on_checkpoints(flags, *io)) return *status;
   if (flags.repair) return run_repair(flags, *io);
   const InspectReport report = look(flags, *io);
   if (flags.json)
@@ -159,11 +190,14 @@ int run(const InspectFlags& flags) {
 }  // namespace
 
 void add_inspect(CLI::App& program, int& status) {
-  CLI::App* command = program.add_subcommand("inspect", "show what swap paths hold, and repair them");
+  CLI::App* command =
+      program.add_subcommand("inspect", "show what swap paths or a checkpoint hold, and repair swap paths");
   const auto flags = std::make_shared<InspectFlags>();
   command
       ->add_option("PATH", flags->paths,
-                   "the swap paths of a run, or one rank's folders in them (some find the others)")
+                   "the swap paths of a run, or one rank's folders in them (some find the others); or a "
+                   "checkpoint, or the "
+                   "folder of a run's checkpoints (--verify, --hash: its newest)")
       ->required()
       ->type_name("DIR");
   command->add_flag("--verify", flags->options.verify, "read every committed byte and check it");

@@ -157,6 +157,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
     add_gradients(plan, rank, request.engine);
     add_optimizer(plan, rank, request.engine);
     add_scratch(plan, rank, request.engine);
+    add_host(plan, MemoryTag::staging, request.checkpoint_bytes);
     keep_larger(largest.device, plan.device);
     keep_larger(largest.host, plan.host);
     keep_larger(largest.nvme, plan.nvme);

@@ -91,7 +91,8 @@ Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes
   backends.device = open_device(open);
   backends.kernels = open_kernels(open, *backends.device);
   backends.communicator = open_communicator(open, *backends.device);
-  if (resolve_placement(options.engine).uses_nvme()) backends.io = make_io(options.io, io_options(options));
+  if (resolve_placement(options.engine).uses_nvme() || options.checkpoint.any())
+    backends.io = make_io(options.io, io_options(options));
   return backends;
 }
 

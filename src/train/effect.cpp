@@ -61,14 +61,27 @@ bool searches_loss_scale(const Settings& settings) {
   return scales_loss(settings) && settings.loss_scale.fixed == 0;
 }
 
+bool saves(const Settings& settings) {
+  return !settings.checkpoint_directory.empty();
+}
+bool does_io(const Settings& settings) {
+  return uses_nvme(settings) || saves(settings) || !settings.resume_checkpoint.empty() ||
+         !settings.load_weights.empty();
+}
+bool resumes_latest(const Settings& settings) {
+  return settings.resume_checkpoint == "latest";
+}
+
 bool shares_load(const Settings& settings) {
   return uses_nvme(settings) && settings.swap_paths.size() > 1 && settings.swap_parity == 0;
 }
 
 constexpr std::string_view nvme = "something on NVMe (--offload-optimizer nvme, for one)",
+                           some_io = "something on NVMe, or checkpoints (--offload-optimizer nvme, for one)",
                            optimizer_nvme = "optimizer states on NVMe (--offload-optimizer nvme)",
                            parameters_nvme = "parameters on NVMe (--offload-parameters nvme)",
                            gradients_nvme = "gradients on NVMe (--offload-gradients nvme)",
+                           checkpoint_folder = "a folder for checkpoints (--checkpoint-dir DIR)",
                            fp16 = "an fp16 model (--dtype fp16)",
                            dynamic_scale = "an fp16 model without a fixed loss scale (--dtype fp16)",
                            stage_3 = "stage 3 (--stage 3)";
@@ -92,12 +105,12 @@ constexpr Condition conditions[] = {
     {"swap_cache", true, optimizer_nvme, optimizer_on_nvme},
     {"parameter_buffers", true, parameters_nvme, parameters_on_nvme},
     {"gradient_buffers", true, gradients_nvme, gradients_on_nvme},
-    {"io", true, nvme, uses_nvme},
-    {"require_io_uring", true, nvme, uses_nvme},
-    {"io_depth", true, nvme, uses_nvme},
-    {"io_request", true, nvme, uses_nvme},
-    {"poll_completions", true, nvme, uses_nvme},
-    {"poll_submissions", true, nvme, uses_nvme},
+    {"io", true, some_io, does_io},
+    {"require_io_uring", true, some_io, does_io},
+    {"io_depth", true, some_io, does_io},
+    {"io_request", true, some_io, does_io},
+    {"poll_completions", true, some_io, does_io},
+    {"poll_submissions", true, some_io, does_io},
     {"prefetch_units", true, stage_3, shards_parameters},
     {"persistence_numel", true, stage_3, shards_parameters},
     {"retain_adjacent", true, stage_3, shards_parameters},
@@ -109,6 +122,9 @@ constexpr Condition conditions[] = {
     {"loss_scale_hysteresis", false, dynamic_scale, searches_loss_scale},
     {"consecutive_hysteresis", false, dynamic_scale, searches_loss_scale, "false"},
     {"min_loss_scale", false, dynamic_scale, searches_loss_scale},
+    {"save_every", false, checkpoint_folder, saves},
+    {"keep_last", false, checkpoint_folder, saves},
+    {"allow_fresh", false, "--resume latest", resumes_latest, "false"},
     {"eval_every", false, "held-out text (--eval-data FILE)", evaluates, "0"},
     {"eval_batches", false, "held-out text (--eval-data FILE)", evaluates},
     {"minimum_rate_ratio", false, "a schedule that decays (--schedule cosine or linear)", decays},

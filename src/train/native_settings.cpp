@@ -9,7 +9,7 @@ const std::vector<NativeSetting>& native_settings() {
     std::vector<NativeSetting> table;
     using namespace settings;
     for (const auto& make : {model_group, batch_group, optimizer_group, loss_scale_group, memory_group,
-                             swap_tuning, gather_tuning, machine_tuning, run_group})
+                             swap_tuning, gather_tuning, machine_tuning, checkpoint_group, run_group})
       for (NativeSetting& setting : make()) table.push_back(std::move(setting));
     return table;
   }();

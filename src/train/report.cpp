@@ -27,6 +27,15 @@ std::string placement_line(std::string_view what, const Placement& placement, in
   return fmt::format("  {:<18}{}{}\n", what, where, sharing);
 }
 
+// When a run saves, and what it keeps.
+std::string saving_text(const ResolvedOptions& options) {
+  const CheckpointSettings& settings = options.checkpoint;
+  std::string text =
+      settings.every == 0 ? ", one at the end" : fmt::format(", every {} steps", settings.every);
+  if (settings.keep_last > 0) text += fmt::format(", the last {} kept", settings.keep_last);
+  return text;
+}
+
 std::string corpus_line(std::string_view what, const ByteCorpus& corpus) {
   return fmt::format("  {:<18}{} ({}, {})\n", what, corpus.path(), format_bytes(corpus.size_bytes()),
                      plural(corpus.file_count(), "file"));
@@ -141,9 +150,13 @@ std::string start_report(const Session& session) {
   text += placement_line("gradients", placement.gradients, ranks, path_list(options.swap_paths));
   text += placement_line("optimizer states", placement.optimizer, ranks, path_list(options.swap_paths));
   text += fmt::format("  {:<18}{}\n", "optimizer", text_of(options.engine.state_format()));
+  if (!options.checkpoint.directory.empty())
+    text += fmt::format("  {:<18}{}{}\n", "checkpoints", options.checkpoint.directory, saving_text(options));
   text += "memory planned\n" + ledger_table(session.inputs.plan.memory);
-  text += options.resume_swap
-              ? fmt::format("reading the states from {} ...", path_list(options.swap_paths))
+  const std::string& checkpoint = session.inputs.checkpoint;
+  text += options.resume_swap || !checkpoint.empty()
+              ? fmt::format("reading the states from {} ...",
+                            checkpoint.empty() ? path_list(options.swap_paths) : checkpoint)
               : fmt::format("initialising {} parameters ...", format_count(session.inputs.plan.parameters));
   return text;
 }
@@ -162,10 +175,12 @@ std::string end_report(const Session& session, const RunOutcome& outcome, const 
   text += fmt::format("  {:<18}{} resident at most\n", "process", format_bytes(summary.peak_rss_bytes));
   text += swap_lines(session, outcome);
   text += fmt::format("  {:<18}{}\n", "state_hash", format_hash(summary.state_hash));
-  if (outcome.stopped &&
-      (options.engine.optimizer_tier != Tier::nvme || options.engine.durability == Durability::none))
-    text +=
-        "  nothing was kept: only a run with --offload-optimizer nvme and --durability step can be resumed\n";
+  if (outcome.checkpoint) {
+    text += fmt::format("  {:<18}{}\n", "checkpoint", *outcome.checkpoint);
+  } else if (outcome.stopped &&
+             (options.engine.optimizer_tier != Tier::nvme || options.engine.durability == Durability::none)) {
+    text += "  nothing was kept: give --checkpoint-dir, or --offload-optimizer nvme with --durability step\n";
+  }
   return text;
 }
 

@@ -99,6 +99,13 @@ void copy_run(const Settings& settings, ResolvedOptions& options) {
   options.eval_batches = settings.eval_batches;
   options.resume_swap = settings.resume_swap;
   options.overwrite_swap = settings.overwrite_swap;
+  options.checkpoint = {.directory = settings.checkpoint_directory,
+                        .every = settings.save_every,
+                        .keep_last = settings.keep_last,
+                        .resume_latest = settings.resume_checkpoint == "latest",
+                        .allow_fresh = settings.allow_fresh,
+                        .resume = settings.resume_checkpoint == "latest" ? "" : settings.resume_checkpoint,
+                        .weights = settings.load_weights};
   options.metrics_path = settings.metrics_path;
   options.log_every = settings.log_every;
   options.timeout_seconds = settings.timeout_seconds;

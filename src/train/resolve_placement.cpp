@@ -109,6 +109,14 @@ void check_placement(const Settings& settings) {
     throw UsageError(
         fmt::format("{} continues the run in the swap path, and {} deletes it. Give one of them.",
                     resume_name(settings), user_name(settings, "overwrite_swap")));
+  if (settings.resume_checkpoint == "latest" && settings.checkpoint_directory.empty())
+    throw UsageError(
+        fmt::format("{} latest needs {}: give --checkpoint-dir, or the path of a checkpoint in the "
+                    "place of \"latest\".",
+                    user_name(settings, "resume"), "the folder of the run's checkpoints"));
+  if (!settings.load_weights.empty() && (settings.resume_swap || !settings.resume_checkpoint.empty()))
+    throw UsageError(fmt::format("{} begins a new run, and {} goes on with one. Give one of them.",
+                                 user_name(settings, "load_weights"), user_name(settings, "resume")));
   if (!settings.swap_paths.empty() && !uses_nvme(settings))
     throw UsageError(fmt::format(
         "{} {} would not be used: nothing is placed on NVMe. Add --offload-optimizer nvme, or leave the path "

@@ -107,15 +107,16 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
       .dump();
 }
 
-RunDifference compare_runs(const std::string& stored, const std::string& current,
-                           const std::string& swap_paths) {
+RunDifference compare_runs(const std::string& stored, const std::string& current, std::string_view resume,
+                           const std::string& place) {
   try {
     const Json before = Json::parse(stored), now = Json::parse(current);
     if (const auto samples = differences(before.at("samples"), now.at("samples")); !samples.empty())
       throw UsageError(fmt::format(
-          "--resume swap: the run in {} reads other samples than this one: {}. Continue it with the "
-          "same seed, sequence length and data, or start a new run on another --swap-path.",
-          swap_paths, fmt::join(samples, ", ")));
+          "{}: the run in {} reads other samples than this one: {}. Continue it with the same seed, sequence "
+          "length and data, or start a new run{}.",
+          resume, place, fmt::join(samples, ", "),
+          resume == "--resume swap" ? " on another --swap-path" : " with its weights (--load-weights)"));
     const auto result = differences(before.at("result"), now.at("result"));
     if (result.empty()) return {};
     if (std::string text = other_length(before.at("result"), now.at("result")); !text.empty())
@@ -123,9 +124,9 @@ RunDifference compare_runs(const std::string& stored, const std::string& current
     return {fmt::format("the run continues with other settings than before: {}.", fmt::join(result, ", "))};
   } catch (const Json::exception&) {
     throw CorruptData(fmt::format(
-        "the commit in {} does not say which run it belongs to. It was written by another program "
-        "or is damaged; `headrace inspect --verify` with its swap paths tells.",
-        swap_paths));
+        "{} does not say which run it belongs to. It was written by another program or is damaged; `headrace "
+        "inspect --verify` tells.",
+        place));
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "headrace/config.h"
 #include "headrace/data.h"
@@ -13,11 +14,12 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
 
 // UsageError when `stored` and `current` would not read the same samples: the data position of one means
 // nothing to the other. Otherwise one sentence on what else differs, empty when nothing does.
+// `place` is where the stored one was found, and `resume` the flag that asked for it ("--resume swap").
 struct RunDifference {
   std::string text;
   bool longer_only = false;  // the same schedule over another number of steps
 };
-RunDifference compare_runs(const std::string& stored, const std::string& current,
-                           const std::string& swap_paths);
+RunDifference compare_runs(const std::string& stored, const std::string& current, std::string_view resume,
+                           const std::string& place);
 
 }  // namespace headrace

@@ -1,7 +1,4 @@
-// Settings of the run: resuming, what it writes, what it says.
-#include <fmt/format.h>
-
-#include "headrace/errors.h"
+// Settings of the run: what it replaces, what it writes, what it says.
 #include "src/train/setting_access.h"
 #include "src/train/setting_groups.h"
 
@@ -15,25 +12,10 @@ void set_timeout(Settings& settings, const ConfigValue& value) {
   settings.timeout_seconds = value.number(1, year);
 }
 
-void set_resume(Settings& settings, const ConfigValue& value) {
-  if (value.text() != "swap")
-    throw UsageError(
-        fmt::format("{}: \"{}\" is not available in this version, which has no checkpoints yet. \"swap\" "
-                    "continues from the last step committed in the swap path.",
-                    value.key(), value.text()));
-  settings.resume_swap = true;
-}
-Json get_resume(const Settings& settings) {
-  return settings.resume_swap ? Json("swap") : Json();
-}
-
 }  // namespace
 
 std::vector<NativeSetting> run_group() {
   return {
-      {{"resume", group, "swap", "continue from the last step committed in the swap path", true},
-       set_resume,
-       get_resume},
       {{"overwrite_swap", group, "",
         "start anew where the swap path holds a step of an earlier run, and delete that", true},
        set_boolean<&S::overwrite_swap>,

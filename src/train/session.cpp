@@ -5,6 +5,7 @@
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
+#include "src/train/checkpoint_choice.h"
 #include "src/train/run_identity.h"
 #include "src/train/swap_path.h"
 
@@ -51,19 +52,21 @@ RunInputs check_inputs(const ResolvedOptions& options) {
   if (!options.eval_path.empty()) held_out.emplace(options.eval_path, options);
   check_swap_path(options);
   refuse_inside_data(options, "--metrics", options.metrics_path);
+  refuse_inside_data(options, "--checkpoint-dir", options.checkpoint.directory);
   RunPlan plan = plan_run(options);
   require_fit(options, plan);
-  return {std::move(training), std::move(held_out), std::move(plan)};
+  return {std::move(training), std::move(held_out), std::move(plan), checkpoint_to_load(options)};
 }
 
 void Session::open_backends(StopSignals& signals) {
   backends = make_backends(options, device_arena_bytes(inputs.plan));
   signals.end_connecting();
   run = run_identity(options, inputs.training.bytes);
-  check_ranks_agree(options, run, *backends.communicator, *backends.device);
+  check_ranks_agree(options, run + inputs.checkpoint, *backends.communicator, *backends.device);
   place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan, *backends.communicator);
   if (rank() == 0) warn_of_poor_paths(options);
+  if (rank() == 0) report_conversions(options, inputs.checkpoint);
   take_arena(*backends.device);
 }
 
@@ -82,24 +85,45 @@ void Session::build(StopSignals& signals) {
   assign_groups(units, options);
   for (UnitSpec& spec : units) context.units.push_back(engine->add_unit(std::move(spec)));
   for (const UnitId unit : context.units) context.layouts.push_back(&engine->layout(unit));
+  begin(signals);
+  model->bind(std::move(context));
+}
+
+void Session::begin(StopSignals& signals) {
+  state = {
+      .rng_state = options.seed, .loss_scale = initial_loss_scale(inputs.plan.request.engine), .run = run};
+  const auto replace = [&] { stop_or_replace(signals, *backends.communicator, *backends.device); };
   if (options.resume_swap) {
     state = engine->resume([&](const TrainingState& stored) {
-      const RunDifference differs = compare_runs(stored.run, run, path_list(options.swap_paths));
-      if (differs.text.empty() || rank() != 0) return;
-      if (differs.longer_only)
-        log_info(differs.text);
-      else
-        log_warning(differs.text);
+      check_same_run(stored, "--resume swap", path_list(options.swap_paths));
     });
-    state.run = run;
+  } else if (!inputs.checkpoint.empty()) {
+    LoadOptions load{
+        .weights_only = !options.checkpoint.weights.empty(), .before_replacing = replace, .start = state};
+    if (!load.weights_only)
+      load.accept = [&](const TrainingState& stored) {
+        check_same_run(stored, "--resume", inputs.checkpoint);
+      };
+    state = load_checkpoint(inputs.checkpoint, *engine, *backends.io, load);
   } else {
-    state = {
-        .rng_state = options.seed, .loss_scale = initial_loss_scale(inputs.plan.request.engine), .run = run};
-    engine->initialise({}, state,
-                       [&] { stop_or_replace(signals, *backends.communicator, *backends.device); });
-    if (rank() == 0) remove_stores_of_further_ranks(options);
+    engine->initialise({}, state, replace);
   }
-  model->bind(std::move(context));
+  state.run = run;
+  if (!options.resume_swap && rank() == 0) remove_stores_of_further_ranks(options);
+  if (!options.checkpoint.directory.empty())
+    checkpointer =
+        std::make_unique<Checkpointer>(*engine, *backends.io, *backends.communicator, *backends.device,
+                                       inputs.plan.request.engine, checkpoint_options(options));
+}
+
+void Session::check_same_run(const TrainingState& stored, std::string_view resume,
+                             const std::string& place) const {
+  const RunDifference differs = compare_runs(stored.run, run, resume, place);
+  if (differs.text.empty() || rank() != 0) return;
+  if (differs.longer_only)
+    log_info(differs.text);
+  else
+    log_warning(differs.text);
 }
 
 }  // namespace headrace

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "headrace/checkpoint.h"
 #include "headrace/data.h"
 #include "headrace/train.h"
 #include "src/train/backends.h"
@@ -26,6 +27,7 @@ struct RunInputs {
   Corpus training;
   std::optional<Corpus> held_out;
   RunPlan plan;
+  std::string checkpoint;  // to begin with; empty: none
 };
 RunInputs check_inputs(const ResolvedOptions& options);
 
@@ -36,6 +38,7 @@ struct Session {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
+  std::unique_ptr<Checkpointer> checkpointer;  // null where nothing is saved
   TrainingState state;
   std::string run;  // run_identity
 
@@ -43,12 +46,20 @@ struct Session {
       : options(options_in), inputs(std::move(inputs_in)) {}
   // Device, communicator and I/O engine; the ranks agree on what they run. Collective.
   void open_backends(StopSignals& signals);
-  // Engine, model, states: initialised, or continued from the swap store. Can take minutes. Collective.
-  // StoppedBeforeStart, on all ranks, when a stop is asked for before an earlier run's store is replaced.
+  // Engine, model, states: initialised, or continued from the swap store or a checkpoint. Can take minutes.
+  // Collective. StoppedBeforeStart, on all ranks, when a stop is asked for before an earlier run's store is
+  // replaced.
   void build(StopSignals& signals);
 
+  bool goes_on() const {  // with a run that was begun before
+    return options.resume_swap || (!inputs.checkpoint.empty() && options.checkpoint.weights.empty());
+  }
   int rank() const { return options.launch.rank; }
   std::uint64_t sequence() const { return static_cast<std::uint64_t>(options.model_options.sequence); }
+
+ private:
+  void begin(StopSignals& signals);
+  void check_same_run(const TrainingState& stored, std::string_view resume, const std::string& place) const;
 };
 
 }  // namespace headrace

@@ -16,6 +16,7 @@ std::vector<NativeSetting> memory_group();
 std::vector<NativeSetting> swap_tuning();
 std::vector<NativeSetting> gather_tuning();
 std::vector<NativeSetting> machine_tuning();
+std::vector<NativeSetting> checkpoint_group();
 std::vector<NativeSetting> run_group();
 inline constexpr const char* tuning = "Tuning: same results, other speed and memory";
 

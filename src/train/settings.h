@@ -79,6 +79,10 @@ struct Settings {
   std::optional<std::uint64_t> io_depth;
   std::optional<Bytes> io_request_bytes;
 
+  std::string checkpoint_directory, resume_checkpoint,
+      load_weights;  // resume_checkpoint: "latest", or its path
+  std::uint64_t save_every = 0, keep_last = 0;
+  bool allow_fresh = false;
   bool resume_swap = false, overwrite_swap = false;
   std::string metrics_path;
   std::uint64_t log_every = 1;

@@ -45,7 +45,7 @@ int run(Session& session, StopSignals& signals) {
   session.open_backends(signals);
   log_info(start_report(session));
   session.build(signals);
-  if (options.resume_swap)
+  if (session.goes_on())
     log_info(fmt::format("continues after step {}", session.state.iteration));
   else
     metrics.start_over();  // not before the store is ours: another job may write there

@@ -6,6 +6,7 @@
 
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
+#include "headrace/log.h"
 
 namespace headrace {
 namespace {
@@ -133,6 +134,37 @@ void note(RunOutcome& outcome, const StepMetrics& metrics) {
   outcome.skipped_in_a_row = metrics.skipped ? outcome.skipped_in_a_row + 1 : 0;
 }
 
+// A run outlives a full disk: the next save may succeed.
+void save(Session& session, RunOutcome& outcome) {
+  try {
+    const Checkpointer::Saved saved = session.checkpointer->save(session.state);
+    outcome.checkpoint = saved.path;
+    outcome.save_failure.clear();
+    if (session.rank() == 0)
+      log_info(fmt::format("saved {}: {} in {:.1f} s", saved.path, format_bytes(saved.bytes), saved.seconds));
+  } catch (const Error& error) {  // of all ranks
+    outcome.save_failure = error.what();
+    if (session.rank() == 0)
+      log_warning(
+          fmt::format("step {} was not saved: {} The run goes on; what was saved before is as it was.",
+                      session.state.iteration, error.what()));
+  }
+}
+
+bool wants_checkpoint(const Session& session, bool last) {
+  if (session.checkpointer == nullptr) return false;
+  const std::uint64_t every = session.options.checkpoint.every;
+  return last || (every > 0 && session.state.iteration % every == 0);
+}
+
+// What a run was to keep, and does not.
+void refuse_unsaved_end(const RunOutcome& outcome) {
+  if (!outcome.save_failure.empty())
+    throw Error(fmt::format("the last checkpoint could not be saved: {}{}", outcome.save_failure,
+                            outcome.checkpoint ? fmt::format(" The newest is {}.", *outcome.checkpoint)
+                                               : std::string(" None of this run was.")));
+}
+
 constexpr std::string_view overflow_advice =
     "The weights have most likely overflowed, and resuming would not mend them: start again with a smaller "
     "--learning-rate, more --warmup-steps, or --clip.";
@@ -204,6 +236,7 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
     StepMetrics metrics = runner.run(signals);
     outcome.stopped = metrics.ranks.stop_requested > 0 && metrics.step < options.steps;
     const bool last = metrics.step == options.steps;
+    if (wants_checkpoint(session, last || outcome.stopped)) save(session, outcome);
     if (wants_evaluation(options, metrics.step, last)) metrics.eval_loss = evaluate(session);
     note(outcome, metrics);
     metrics_file.write(metrics);
@@ -211,6 +244,7 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
     refuse_endless_skipping(options.engine, outcome, metrics.step);
   }
   refuse_skipping_all(session, outcome);
+  refuse_unsaved_end(outcome);
   return outcome;
 }
 

@@ -1,72 +1,19 @@
-#include "headrace/engine.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <optional>
-#include <set>
 #include <utility>
 
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
+#include "src/zero/engine_impl.h"
 #include "src/zero/initial_states.h"
 #include "src/zero/overflow_place.h"
 #include "src/zero/update_override.h"
-#include "src/zero/updater.h"
 
 namespace headrace {
-
-// Divides the seconds that others waited for a lane into those in which it waited for NVMe itself, as far as
-// the two are known to overlap from call to call, and the rest.
-class StallSplit {
- public:
-  void update(double stalled, double waited_for_nvme) {
-    const double more = stalled - stalled_, more_waited = waited_for_nvme - waited_;
-    stalled_ = stalled, waited_ = waited_for_nvme;
-    nvme_ += std::clamp(more_waited, 0.0, std::max(more, 0.0));
-  }
-  double nvme() const { return nvme_; }
-  double link() const { return stalled_ - nvme_; }
-
- private:
-  double stalled_ = 0, waited_ = 0, nvme_ = 0;
-};
-
-struct Engine::Impl {
-  EngineContext context;
-  std::set<std::string> parameter_names;
-  std::unique_ptr<ScratchStore> scratch;
-  std::unique_ptr<StateStore> states;
-  std::unique_ptr<GradientStore> gradients;
-  std::unique_ptr<ParameterStore> parameters;
-  std::unique_ptr<Updater> updater;
-  StallSplit upload_stalls, download_stalls;
-  std::optional<LossScaler> loss_scaler;  // of fp16 models
-  std::uint64_t steps_applied = 0;
-  double optimizer_seconds = 0;
-
-  Impl(Device& device, DeviceKernels& kernels, Communicator& communicator, IoEngine* io,
-       const EngineOptions& options)
-      : context(device, kernels, communicator, io, options) {
-    if (options.dtype == DType::f16) loss_scaler.emplace(options.loss_scale);
-  }
-
-  bool ready() const { return updater != nullptr; }
-  bool at_floor(const LossScale& scale) const { return loss_scaler && loss_scaler->at_floor(scale); }
-  void allocate();
-  std::uint64_t common_commit() const;
-  SwapCommit find_commit(std::uint64_t step) const;
-  void commit(const TrainingState& state);
-  void create_scratch();
-  double lane_waits_for_nvme(Lane lane) const;
-  void split_stalls();
-  [[noreturn]] void refuse_overflow_at_floor(const TrainingState& state);
-  float gradient_scale(double average, StepResult& result) const;
-  void update(std::vector<OptimizerArguments> arguments, float gradient_scale, const TrainingState& state);
-};
 
 void Engine::Impl::allocate() {
   HEADRACE_CHECK(!ready(), "initialise or resume was called twice");
@@ -246,20 +193,26 @@ std::uint64_t Engine::parameter_numel() const {
   return numel;
 }
 
+void Engine::Impl::begin(const Updater::Fill& fill, const TrainingState& start,
+                         const std::function<void()>& before_replacing) {
+  allocate();
+  if (before_replacing) before_replacing();
+  states->create_swap();
+  create_scratch();
+  updater->refresh(fill);
+  parameters->publish();
+  commit(start);
+  gradients->trace_overflow(at_floor(start.loss_scale));
+  context.device.synchronize();
+  parameters->settle();
+}
+
 void Engine::initialise(const ValueSource& values, const TrainingState& start,
                         const std::function<void()>& before_replacing) {
-  impl_->allocate();
-  if (before_replacing) before_replacing();
-  impl_->states->create_swap();
-  impl_->create_scratch();
-  impl_->updater->refresh([&](const OptimizerBlock& block, const StateArrays& states) {
-    fill_initial_states(impl_->context, block, states, values);
-  });
-  impl_->parameters->publish();
-  impl_->commit(start);
-  impl_->gradients->trace_overflow(impl_->at_floor(start.loss_scale));
-  impl_->context.device.synchronize();
-  impl_->parameters->settle();
+  const EngineContext& context = impl_->context;
+  impl_->begin([&](const OptimizerBlock& block,
+                   const StateArrays& states) { fill_initial_states(context, block, states, values); },
+               start, before_replacing);
 }
 
 TrainingState Engine::resume(const StateCheck& accept) {

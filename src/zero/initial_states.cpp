@@ -10,13 +10,6 @@
 namespace headrace {
 namespace {
 
-// Zero is zero bytes in every type.
-void clear(StateFormat format, const StateArrays& states, std::uint64_t numel) {
-  std::memset(states.master, 0, numel * (format.master == MasterDType::f32 ? sizeof(float) : sizeof(bf16)));
-  format.master = MasterDType::none;
-  if (moment_count(format) > 0) std::memset(states.moments[0].values, 0, state_bytes(format, numel));
-}
-
 // In pieces, so that their fp32 values need no memory beside the states.
 void fill_rounded(bf16* master, std::uint64_t numel,
                   const std::function<void(std::uint64_t from, std::span<float> out)>& fill) {
@@ -30,11 +23,18 @@ void fill_rounded(bf16* master, std::uint64_t numel,
 
 }  // namespace
 
+// Zero is zero bytes in every type.
+void clear_states(StateFormat format, const StateArrays& states, std::uint64_t numel) {
+  std::memset(states.master, 0, numel * (format.master == MasterDType::f32 ? sizeof(float) : sizeof(bf16)));
+  format.master = MasterDType::none;
+  if (moment_count(format) > 0) std::memset(states.moments[0].values, 0, state_bytes(format, numel));
+}
+
 void fill_initial_states(const EngineContext& context, const OptimizerBlock& block, const StateArrays& states,
                          const Engine::ValueSource& values) {
   const UnitLayout& layout = context.units[block.unit].layout;
   const StateFormat format = kept_format(context.options);
-  clear(format, states, block.range.numel);  // gaps and moments stay zero
+  clear_states(format, states, block.range.numel);  // gaps and moments stay zero
   const auto fill = [&](std::size_t p, std::uint64_t first, std::span<float> out) {
     if (values)
       values(layout.spec.parameters[p], first, out);

@@ -32,9 +32,6 @@ std::string swap_layout(const std::vector<UnitPlan>& units, const std::vector<Op
                         const EngineOptions& options, int rank, int world_size);
 // UsageError in words where the store in the swap folders has another layout than this run, `layout`.
 void refuse_other_layout(const EngineContext& context, const std::string& layout);
-// What a commit stores beside the blocks.
-std::string encode_training_state(const TrainingState& state, std::uint64_t steps_applied);
-TrainingState decode_training_state(const std::string& text, std::uint64_t& steps_applied);
 
 class StateStore {
  public:

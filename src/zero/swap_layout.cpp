@@ -196,7 +196,8 @@ std::string encode_training_state(const TrainingState& state, std::uint64_t step
       .dump();
 }
 
-TrainingState decode_training_state(const std::string& text, std::uint64_t& steps_applied) {
+TrainingState decode_training_state(const std::string& text, std::uint64_t& steps_applied,
+                                    std::string_view place) {
   try {
     const auto json = nlohmann::json::parse(text);
     TrainingState state;
@@ -212,9 +213,10 @@ TrainingState decode_training_state(const std::string& text, std::uint64_t& step
     steps_applied = json.at("steps_applied").get<std::uint64_t>();
     return state;
   } catch (const nlohmann::json::exception&) {
-    throw CorruptData(
-        "the swap store's last commit does not hold a training state: another version of this program "
-        "wrote it. Continue the run with that version, or start a new one.");
+    throw CorruptData(fmt::format(
+        "{} does not hold a training state: another version of this program wrote it. Continue the "
+        "run with that version, or start a new one.",
+        place));
   }
 }
 

@@ -9,14 +9,14 @@ import re
 
 # Public header -> module that owns it. `seam` headers are interfaces: they belong to no implementation.
 HEADER_OWNERS = {
-    "base": "block_device bytes cgroup cpu_placement cpu_pool dtype elapsed errors first_failure folders locality log machine_files mounts numa_memory owned shell_words splitmix topology units",
+    "base": "block_device bytes cgroup cpu_placement cpu_pool dtype elapsed errors files first_failure folders locality log machine_files mounts numa_memory owned shell_words splitmix topology units",
     "memory": "lease memory",
     "aio": "io_batch io_engine io_file io_probe io_shape io_wait_any",
     "cpu_adam": "finite isa optimizer optimizer_state optimizer_update state_codes",
     "swap": "swap_journal swap_paths swap_store",
     "comm": "mpi_module",
-    "zero": "engine engine_options loss_scale optimizer_blocks parameter_groups state_hash step_result",
-    "checkpoint": "inspect",
+    "zero": "engine engine_options engine_states loss_scale optimizer_blocks parameter_groups state_hash step_result",
+    "checkpoint": "checkpoint checkpoint_report inspect",
     "planner": "planner",
     "model": "model",
     "train": "backends config data train",

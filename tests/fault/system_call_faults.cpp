@@ -1,9 +1,11 @@
 // Preloaded into a program under test (LD_PRELOAD): makes one of its system calls on files fail, and lets
 // signals interrupt it. What it does is in the environment:
 //   HEADRACE_TEST_FAULT=CALL:SUFFIX:SKIP:ERRNO[:TIMES]  calls of CALL (open, pread, pwrite, fsync, fdatasync,
-//       ftruncate, fallocate, rename) on a path that ends with SUFFIX fail, after SKIP of them; TIMES is 1
+//       ftruncate, fallocate, rename, renameat2, mkdir) on a path that ends with SUFFIX fail, after SKIP of
+//       them; TIMES is 1
 //   HEADRACE_TEST_FAULT_RANK=R      only in this rank of an mpirun job
 //   HEADRACE_TEST_CALLS=FILE        each such call appends "CALL PATH", or "FAULT CALL PATH" where it failed
+//   HEADRACE_TEST_KILL=TEXT:N       SIGKILL in the place of the N-th call (from 0) on a path with TEXT in it
 //   HEADRACE_TEST_ALARM=N           SIGALRM every N microseconds, with a handler that restarts nothing
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -77,8 +79,17 @@ void note(const std::string& line) {
   if (log >= 0) (void)!::write(log, line.data(), line.size());
 }
 
+void kill_at(const std::string& path) {
+  static const std::string* const wanted = new std::string(variable("HEADRACE_TEST_KILL"));
+  static std::atomic<long> seen{0};
+  const std::size_t colon = wanted->rfind(':');
+  if (colon == std::string::npos || path.find(wanted->substr(0, colon)) == std::string::npos) return;
+  if (seen++ == std::atol(wanted->c_str() + colon + 1)) ::raise(SIGKILL);
+}
+
 // Whether this call is the one that fails; errno is then set.
 bool fails(const char* call, const std::string& path) {
+  kill_at(path);
   static std::atomic<long> seen{0};
   bool hit = call == fault().call && path.ends_with(fault().suffix);
   if (hit) {
@@ -148,6 +159,16 @@ int fallocate(int fd, int mode, off_t offset, off_t bytes) {
 int rename(const char* from, const char* to) noexcept {
   static const auto real = next<int (*)(const char*, const char*)>("rename");
   return fails("rename", from) ? -1 : real(from, to);
+}
+
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  static const auto real = next<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
+  return fails("renameat2", from) ? -1 : real(from_folder, from, to_folder, to, flags);
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
+  return fails("mkdir", path) ? -1 : real(path, mode);
 }
 
 }  // extern "C"

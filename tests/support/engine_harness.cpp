@@ -11,7 +11,8 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
   EngineOptions options = run.options;
   for (std::string& directory : options.swap_directories) directory += fmt::format("/rank-{:05}", rank);
   const auto kernels = run.make_kernels(device);
-  const auto io = options.swap_directories.empty() ? nullptr : run.make_io();
+  const bool uses_io = !options.swap_directories.empty() || run.begin || run.finish;
+  const auto io = uses_io ? run.make_io() : nullptr;
   Engine engine(device, *kernels, communicator, io.get(), options);
   ToyModule module;
   module.specs = run.units;
@@ -21,7 +22,10 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
   EngineRunResult result;
   result.state.rng_state = options.seed;
   result.state.loss_scale = initial_loss_scale(options);
-  if (run.resume)
+  const auto of_rank = [&] { return EngineRun::Rank{rank, engine, *io, communicator, device, options}; };
+  if (run.begin)
+    result.state = run.begin(of_rank(), result.state);
+  else if (run.resume)
     result.state = engine.resume();
   else
     engine.initialise({}, result.state);
@@ -41,6 +45,7 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
   }
   result.hash = engine.state_hash(result.state);
   if (run.inspect) run.inspect(rank, engine, device);
+  if (run.finish) run.finish(of_rank(), result.state);
   return result;
 }
 

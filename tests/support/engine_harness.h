@@ -30,6 +30,17 @@ struct EngineRun {
   // At the end, on every rank; the place for looking inside.
   std::function<void(int rank, Engine& engine, Device& device)> inspect = {};
   bool resume = false;
+  // In the place of initialise and resume; and after the last step. What a rank works with:
+  struct Rank {
+    int rank;
+    Engine& engine;
+    IoEngine& io;
+    Communicator& communicator;
+    Device& device;
+    const EngineOptions& options;
+  };
+  std::function<TrainingState(const Rank&, const TrainingState& start)> begin = {};
+  std::function<void(const Rank&, const TrainingState&)> finish = {};
   // For devices other than the CPU's.
   std::function<std::unique_ptr<Device>()> make_device = {};
   std::function<std::unique_ptr<DeviceKernels>(Device&)> make_kernels = make_cpu_kernels;

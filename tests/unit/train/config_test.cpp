@@ -75,7 +75,7 @@ TEST(Config, a_key_that_is_not_available_is_an_error_unless_it_asks_for_nothing)
   EXPECT_THAT(refusal(R"({"zero_optimization": {"offload_optimizer": {"ratio": 1}}})"), IsEmpty());
   EXPECT_THAT(refusal(R"({"optimizer": {"type": "Muon"}})"), AllOf(HasSubstr("Muon"), HasSubstr("AdamW")));
   EXPECT_THAT(refusal(R"({"scheduler": {"type": "OneCycle"}})"), HasSubstr("WarmupCosineLR"));
-  EXPECT_THAT(refusal("", {{"resume", "latest"}}), HasSubstr("swap"));
+  EXPECT_THAT(refusal("", {{"resume", "latest"}}), HasSubstr("--checkpoint-dir"));
 }
 
 TEST(Config, hints_are_listed_in_one_note) {

@@ -18,8 +18,9 @@ std::string run_of(const std::string& schedule, double clip = 1, int seed = 0) {
 }
 
 TEST(RunIdentity, a_run_that_only_goes_on_for_longer_is_not_one_with_other_settings) {
-  const RunDifference longer = compare_runs(run_of("cosine 0.0003 to 3e-05 in 100 steps"),
-                                            run_of("cosine 0.0003 to 3e-05 in 200 steps"), "/swap");
+  const RunDifference longer =
+      compare_runs(run_of("cosine 0.0003 to 3e-05 in 100 steps"),
+                   run_of("cosine 0.0003 to 3e-05 in 200 steps"), "--resume swap", "/swap");
   EXPECT_TRUE(longer.longer_only);
   EXPECT_THAT(longer.text, AllOf(HasSubstr("in 200 steps"), HasSubstr("in 100 steps")));
 }
@@ -29,12 +30,12 @@ TEST(RunIdentity, whatever_else_changes_is_named) {
   for (const std::string& now :
        {run_of("cosine 0.0004 to 3e-05 in 200 steps"), run_of("linear 0.0003 to 3e-05 in 200 steps"),
         run_of("constant 0.0003"), run_of("cosine 0.0003 to 3e-05 in 200 steps", 2)}) {
-    const RunDifference other = compare_runs(stored, now, "/swap");
+    const RunDifference other = compare_runs(stored, now, "--resume swap", "/swap");
     EXPECT_FALSE(other.longer_only) << now;
     EXPECT_THAT(other.text, HasSubstr("other settings than before: learning rate")) << now;
   }
-  EXPECT_EQ(compare_runs(stored, stored, "/swap").text, "");
-  EXPECT_THROW(compare_runs(stored, run_of("constant 0.0003", 1, 7), "/swap"), UsageError);
+  EXPECT_EQ(compare_runs(stored, stored, "--resume swap", "/swap").text, "");
+  EXPECT_THROW(compare_runs(stored, run_of("constant 0.0003", 1, 7), "--resume swap", "/swap"), UsageError);
 }
 
 // Switches are stored where they are on: what is missing is the default, on either side.
@@ -42,8 +43,10 @@ TEST(RunIdentity, what_only_one_of_the_two_has_is_compared_with_the_default) {
   const std::string without = R"({"samples": {}, "result": {"learning rate": "constant 0.1"}})",
                     with =
                         R"({"samples": {}, "result": {"learning rate": "constant 0.1", "--nesterov": true}})";
-  EXPECT_THAT(compare_runs(without, with, "/swap").text, HasSubstr("--nesterov true (was default)"));
-  EXPECT_THAT(compare_runs(with, without, "/swap").text, HasSubstr("--nesterov default (was true)"));
+  EXPECT_THAT(compare_runs(without, with, "--resume swap", "/swap").text,
+              HasSubstr("--nesterov true (was default)"));
+  EXPECT_THAT(compare_runs(with, without, "--resume swap", "/swap").text,
+              HasSubstr("--nesterov default (was true)"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The one door to the operating system for everything but block data (that goes through the IoEngine): whole
+// The one door to the operating system for everything but bulk data (that goes through the IoEngine): whole
 // transfers, errors with path and offset, and the order of flushes that survives a crash. Every call that
-// changes a file or a folder of a store is made here.
+// changes a file or a folder of a swap store or of a checkpoint is made here. Any thread; everything blocks.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "headrace/bytes.h"
 #include "headrace/owned.h"
 
-namespace headrace::swap {
+namespace headrace::files {
 
 std::string join(const std::string& directory, std::string_view name);
 std::string parent_of(const std::string& path);
@@ -49,6 +49,7 @@ struct FileSystem {
 FileSystem file_system_of(const std::string& directory);
 Bytes bytes_on_disk(const std::string& path);  // 0 when there is no such file
 
+inline constexpr const char* replacement_suffix = ".new";
 // Replacing directory/name durably, in two parts: a crash leaves the old file or the new one, whole. When
 // prepare throws, the old one is untouched and the part-written one removed; when publish throws, either may
 // be found later.
@@ -56,4 +57,4 @@ void prepare_replacement(const std::string& directory, std::string_view name,
                          std::span<const std::byte> contents);
 void publish_replacement(const std::string& directory, std::string_view name);
 
-}  // namespace headrace::swap
+}  // namespace headrace::files

@@ -1,4 +1,4 @@
-#include "swap/files.h"
+#include "headrace/files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,9 +10,8 @@
 #include <filesystem>
 
 #include "headrace/errors.h"
-#include "swap/format.h"
 
-namespace headrace::swap {
+namespace headrace::files {
 
 std::string join(const std::string& directory, std::string_view name) {
   return fmt::format("{}/{}", directory, name);
@@ -35,7 +34,7 @@ std::string absolute(const std::string& path) {
 // A pipe in the place of a file would hold open(2) up until somebody writes into it.
 Fd open_file(const std::string& path, int flags) {
   if (struct stat status{}; ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
-    throw CorruptData(fmt::format("{} is a pipe, not a file of a swap store.", path));
+    throw CorruptData(fmt::format("{} is a pipe, not a file.", path));
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
   if (fd < 0) throw IoError("open", path, 0, 0, errno);
   return Fd{fd};
@@ -150,4 +149,4 @@ void publish_replacement(const std::string& directory, std::string_view name) {
   sync_folder(directory);
 }
 
-}  // namespace headrace::swap
+}  // namespace headrace::files

@@ -1,0 +1,96 @@
+// Checkpoints in the format of DESIGN section 8: a folder `step-00001200` of a safetensors file for each rank
+// and a manifest, which any number of ranks, stage, tiers, block size and types of states can load.
+//
+// Complete or invisible: everything is written in `step-00001200.partial`, flushed, and then renamed; a
+// killed save leaves what was there before. A save that fails leaves it too, and the run can go on.
+//
+// Threads: the engine's owner thread. Everything here blocks. `Checkpointer` and its calls are collective:
+// what fails on one rank is thrown by all of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/engine.h"
+#include "headrace/owned.h"
+
+namespace headrace {
+
+// Host memory of saving and of loading, whatever the model: the planner counts it.
+inline constexpr Bytes checkpoint_memory_bytes = Bytes{16} << 20;
+
+// Below the folder that --checkpoint-dir names.
+std::string checkpoint_name(std::uint64_t step);  // "step-00001200"
+struct FoundCheckpoint {
+  std::string path;
+  std::uint64_t step = 0;
+  std::uint64_t sequence =
+      0;  // in the order of saving, which a run that went back to an earlier step breaks with `step`
+};
+// The complete ones, by sequence. Reads the beginning of each manifest.
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory);
+
+// A checkpoint's run, before anything is loaded.
+struct CheckpointFacts {
+  std::string path, written_by, dtype;
+  std::uint64_t step = 0, steps_applied = 0;
+  std::uint32_t world_size = 0;
+  int stage = 0;
+  StateFormat states;
+  TrainingState state;
+};
+// Throws UsageError where `path` is no checkpoint, CorruptData where its manifest is damaged.
+CheckpointFacts read_checkpoint_facts(const std::string& path);
+
+struct CheckpointOptions {
+  std::string directory;        // is made when it does not exist
+  std::uint64_t keep_last = 0;  // 0: all
+  bool leads_host = true;       // one rank of each host; it makes folders that other hosts do not share
+  std::string written_by;       // "headrace 0.1.0"
+};
+
+class Checkpointer {
+ public:
+  // Claims the folder; UsageError where another job saves there.
+  Checkpointer(Engine& engine, IoEngine& io, Communicator& communicator, Device& device,
+               const EngineOptions& engine_options, const CheckpointOptions& options);
+
+  struct Saved {
+    std::string path;
+    Bytes bytes = 0;  // of all files
+    double seconds = 0;
+  };
+  Saved save(const TrainingState& state);
+
+ private:
+  class Save;
+  Engine& engine_;
+  IoEngine& io_;
+  Communicator& communicator_;
+  Device& device_;
+  EngineOptions engine_options_;
+  CheckpointOptions options_;
+  HostBuffer memory_;
+  Fd lock_;
+};
+
+struct LoadOptions {
+  bool weights_only = false;                              // moments and step numbers begin anew
+  std::function<void(const TrainingState&)> accept = {};  // before anything is changed; throws to refuse
+  std::function<void()> before_replacing = {};            // Engine::initialise
+  TrainingState start = {};                               // of weights_only
+};
+// Fills an engine whose units are added. Strict: parameters that differ in name or shape are all listed
+// (UsageError), and nothing is changed. Missing files are CorruptData naming each. Reads what this rank
+// needs.
+TrainingState load_checkpoint(const std::string& path, Engine& engine, IoEngine& io,
+                              const LoadOptions& options);
+
+// What a load into states of this format would change, a sentence each: "exp_avg is rounded from fp32 to
+// bf16".
+std::vector<std::string> conversions(const StateFormat& stored, const StateFormat& wanted);
+
+}  // namespace headrace

@@ -1,0 +1,115 @@
+// A checkpoint as text and as JSON.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "headrace/checkpoint_report.h"
+#include "src/checkpoint/text_table.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::ordered_json;
+using State = CheckpointFile::State;
+
+std::string_view name_of(State state) {
+  switch (state) {
+    case State::missing:
+      return "missing";
+    case State::other_size:
+      return "other size";
+    case State::unchecked:
+      return "not checked";
+    case State::good:
+      return "good";
+    case State::damaged:
+      break;
+  }
+  return "damaged";
+}
+
+std::string line(std::string_view what, const std::string& text) {
+  return fmt::format("  {:<18}{}\n", what, text);
+}
+
+std::string verdict(const CheckpointReport& report) {
+  if (report.good() && report.checked_bytes > 0 && !report.stopped)
+    return fmt::format("every byte is good ({} checked)\n", format_bytes(report.checked_bytes));
+  if (report.good()) return report.stopped ? "" : "all files are there; --verify reads every byte\n";
+  std::string text;
+  for (const std::string& problem : report.problems) text += fmt::format("problem: {}\n", problem);
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const CheckpointReport& report) {
+  const CheckpointFacts& facts = report.facts;
+  std::string text = fmt::format("checkpoint {}, step {}\n", facts.path, facts.step);
+  text += line("written by", fmt::format("{}, {} rank{}, stage {}", facts.written_by, facts.world_size,
+                                         facts.world_size == 1 ? "" : "s", facts.stage));
+  text += line("model", fmt::format("{} parameters in {}, of {} elements", facts.dtype, report.parameters,
+                                    report.parameter_numel));
+  text += line("states", text_of(facts.states));
+  text +=
+      line("optimizer steps", fmt::format("{} applied of {}", facts.steps_applied, facts.state.iteration));
+  text += line("data position", fmt::format("{} samples", facts.state.data_position));
+  if (facts.dtype == "fp16") text += line("loss scale", fmt::format("{:g}", facts.state.loss_scale.scale));
+  text += line("size", fmt::format("{} in {} slices", format_bytes(report.bytes), report.slices));
+  TextTable table({"file", "rank", "slices", "size", "state"}, {false, true, true, true, false});
+  for (const CheckpointFile& file : report.files)
+    table.add({file.name, std::to_string(file.rank), std::to_string(file.slices), format_bytes(file.bytes),
+               std::string(name_of(file.state))});
+  text += table.text(2);
+  if (report.state_hash) text += line("state_hash", fmt::format("{:016x}", *report.state_hash));
+  return text + verdict(report);
+}
+
+std::string to_json(const CheckpointReport& report) {
+  const CheckpointFacts& facts = report.facts;
+  ordered_json files = ordered_json::array();
+  for (const CheckpointFile& file : report.files)
+    files.push_back({{"name", file.name},
+                     {"rank", file.rank},
+                     {"bytes", file.bytes},
+                     {"slices", file.slices},
+                     {"states_bytes", file.states_bytes},
+                     {"state", name_of(file.state)}});
+  return ordered_json{
+      {"checkpoint", facts.path},
+      {"step", facts.step},
+      {"written_by", facts.written_by},
+      {"world_size", facts.world_size},
+      {"stage", facts.stage},
+      {"dtype", facts.dtype},
+      {"states", text_of(facts.states)},
+      {"steps_applied", facts.steps_applied},
+      {"data_position", facts.state.data_position},
+      {"loss_scale", facts.state.loss_scale.scale},
+      {"parameters", report.parameters},
+      {"parameter_numel", report.parameter_numel},
+      {"bytes", report.bytes},
+      {"files", std::move(files)},
+      {"checked_bytes", report.checked_bytes},
+      {"state_hash",
+       report.state_hash ? ordered_json(fmt::format("{:016x}", *report.state_hash)) : ordered_json()},
+      {"stopped", report.stopped},
+      {"problems", report.problems}}
+      .dump(2);
+}
+
+std::string list_text(const std::string& directory, const std::vector<FoundCheckpoint>& found) {
+  std::string text = fmt::format("{} checkpoint{} in {}, the newest last\n", found.size(),
+                                 found.size() == 1 ? "" : "s", directory);
+  for (const FoundCheckpoint& one : found) text += fmt::format("  {}\n", one.path);
+  return text;
+}
+
+std::string list_json(const std::string& directory, const std::vector<FoundCheckpoint>& found) {
+  ordered_json all = ordered_json::array();
+  for (const FoundCheckpoint& one : found)
+    all.push_back({{"path", one.path}, {"step", one.step}, {"sequence", one.sequence}});
+  return ordered_json{{"directory", directory}, {"checkpoints", std::move(all)}}.dump(2);
+}
+
+}  // namespace headrace

@@ -1,0 +1,148 @@
+#include "src/checkpoint/folder.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+
+#include "headrace/errors.h"
+#include "headrace/files.h"
+#include "headrace/shell_words.h"
+#include "src/checkpoint/manifest.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view prefix = "step-", partial_suffix = ".partial";
+constexpr const char* latest_name = "latest";
+constexpr const char* lock_name = "lock";
+
+std::string partial_path(const std::string& directory, std::uint64_t step) {
+  return files::join(directory, checkpoint_name(step)) + std::string(partial_suffix);
+}
+
+// "step-00001200" and no other spelling.
+std::optional<std::uint64_t> step_of(const std::string& name) {
+  std::uint64_t step = 0;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+  if (error != std::errc{} || end != name.data() + name.size() || name != checkpoint_name(step))
+    return std::nullopt;
+  return step;
+}
+
+// The number behind `key` near the beginning of a manifest; none where there is none.
+std::optional<std::uint64_t> sequence_of(const std::string& path) {
+  try {
+    const Fd fd = files::open_file(files::join(path, manifest_name), O_RDONLY);
+    char text[512];
+    const ssize_t got = ::pread(fd.get(), text, sizeof text, 0);
+    if (got <= 0) return std::nullopt;
+    const std::string_view head(text, static_cast<std::size_t>(got));
+    constexpr std::string_view key = R"("sequence":)";
+    const std::size_t at = head.find(key);
+    std::uint64_t sequence = 0;
+    if (at == std::string_view::npos ||
+        std::from_chars(head.data() + at + key.size(), head.data() + head.size(), sequence).ec != std::errc{})
+      return std::nullopt;
+    return sequence;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  return names;
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) throw IoError("rename", from, 0, 0, errno);
+}
+
+// Where `to` exists, the two change places.
+void exchange_or_rename(const std::string& from, const std::string& to) {
+  if (!files::folder_exists(to)) return rename_path(from, to);
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0)
+    throw IoError("exchange", from, 0, 0, errno);
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::uint64_t step) {
+  return fmt::format("{}{:08}", prefix, step);
+}
+
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory) {
+  std::vector<FoundCheckpoint> found;
+  for (const std::string& name : names_in(directory)) {
+    const std::optional<std::uint64_t> step = step_of(name);
+    if (!step) continue;
+    const std::string path = files::join(directory, name);
+    if (const auto sequence = sequence_of(path)) found.push_back({path, *step, *sequence});
+  }
+  std::ranges::sort(found, {}, [](const FoundCheckpoint& one) { return std::pair(one.sequence, one.step); });
+  return found;
+}
+
+Fd lock_checkpoints(const std::string& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw IoError("make the folder", directory, 0, 0, error.value());
+  Fd lock = files::open_file(files::join(directory, lock_name), O_RDWR | O_CREAT);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    throw UsageError(
+        fmt::format("another job saves its checkpoints in {}. Wait for its end, or give this one another "
+                    "--checkpoint-dir.",
+                    directory));
+  return lock;
+}
+
+std::string begin_checkpoint(const std::string& directory, std::uint64_t step) {
+  for (const std::string& name : names_in(directory))
+    if (name.starts_with(prefix) && name.ends_with(partial_suffix))
+      abandon_checkpoint(files::join(directory, name));
+  const std::string partial = partial_path(directory, step);
+  if (const int code = files::make_folder(partial); code != 0)
+    throw IoError("make the folder", partial, 0, 0, code);
+  return partial;
+}
+
+void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest) {
+  const std::string partial = partial_path(directory, step), name = checkpoint_name(step);
+  files::prepare_replacement(partial, manifest_name, std::as_bytes(std::span(manifest)));
+  files::publish_replacement(partial, manifest_name);
+  exchange_or_rename(partial, files::join(directory, name));
+  files::sync_folder(directory);
+  const std::string latest = name + '\n';
+  files::prepare_replacement(directory, latest_name, std::as_bytes(std::span(latest)));
+  files::publish_replacement(directory, latest_name);
+  abandon_checkpoint(partial);  // the one that was replaced
+}
+
+void abandon_checkpoint(const std::string& partial) noexcept {
+  std::error_code ignored;
+  fs::remove_all(partial, ignored);
+}
+
+void rotate_checkpoints(const std::string& directory, std::uint64_t keep_last) {
+  std::vector<FoundCheckpoint> found = find_checkpoints(directory);
+  if (keep_last == 0 || found.size() <= keep_last) return;
+  found.resize(found.size() - keep_last);
+  for (const FoundCheckpoint& old : found) {
+    const std::string hidden = old.path + std::string(partial_suffix);
+    rename_path(old.path, hidden);
+    abandon_checkpoint(hidden);
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,24 @@
+// The folder of a run's checkpoints: its names, how one is made visible, and which are removed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headrace/checkpoint.h"
+
+namespace headrace {
+
+// Holds the folder against other jobs. UsageError where one has it.
+Fd lock_checkpoints(const std::string& directory);
+
+// Makes DIR/step-N.partial, empty; what earlier saves left half done is removed. Returns its path.
+std::string begin_checkpoint(const std::string& directory, std::uint64_t step);
+// The manifest, then the name. One of the same step is replaced in one rename.
+void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest);
+// Removes a folder that is not visible; what cannot be removed stays.
+void abandon_checkpoint(const std::string& partial) noexcept;
+// Removes the oldest of more than `keep_last` (0: none). A kill leaves no half of one visible.
+void rotate_checkpoints(const std::string& directory, std::uint64_t keep_last);
+
+}  // namespace headrace

@@ -1,0 +1,184 @@
+// Saving: every rank streams its pieces into a file of its own; whoever owns the folder writes the manifest
+// and makes it visible.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+
+#include "headrace/checkpoint.h"
+#include "headrace/elapsed.h"
+#include "headrace/errors.h"
+#include "headrace/files.h"
+#include "src/checkpoint/agreement.h"
+#include "src/checkpoint/append_file.h"
+#include "src/checkpoint/folder.h"
+#include "src/checkpoint/shard_file.h"
+
+namespace headrace {
+
+static_assert(AppendFile::memory_bytes <= checkpoint_memory_bytes);
+
+// One save, in its phases. Collective, but for the parts that `together` runs.
+class Checkpointer::Save {
+ public:
+  Save(Checkpointer& owner, const TrainingState& state) : of_(owner), state_(state) {}
+
+  Saved run() {
+    require_same_step();
+    const auto start = std::chrono::steady_clock::now();
+    open();
+    try {
+      together("write a checkpoint", [&] { write_shard(); });
+      gather_manifest();
+      together("publish a checkpoint", [&] { publish(); });
+    } catch (const Error&) {
+      if (owns_folder_) abandon_checkpoint(partial_);
+      throw;
+    }
+    together("remove old checkpoints", [&] {
+      if (owns_folder_) rotate_checkpoints(of_.options_.directory, of_.options_.keep_last);
+    });
+    return {.path = files::join(of_.options_.directory, checkpoint_name(state_.iteration)),
+            .bytes = bytes_,
+            .seconds = seconds_since(start)};
+  }
+
+ private:
+  void together(std::string_view label, const std::function<void()>& action) {
+    headrace::together(of_.communicator_, of_.device_, label, action);
+  }
+
+  void require_same_step() {
+    const auto steps =
+        gather_from_ranks(state_.iteration, of_.communicator_, of_.device_, "step of a checkpoint");
+    for (std::size_t rank = 1; rank < steps.size(); ++rank)
+      if (steps[rank] != steps[0])
+        throw UsageError(fmt::format("rank {} saves step {}, rank 0 step {}: every rank saves the same.",
+                                     rank, steps[rank], steps[0]));
+  }
+
+  // The folder is made by rank 0, and by one rank of each host that does not see it then.
+  void open() {
+    const std::string& directory = of_.options_.directory;
+    partial_ = files::join(directory, checkpoint_name(state_.iteration)) + ".partial";
+    const auto make = [&] {
+      owns_folder_ = true;
+      begin_checkpoint(directory, state_.iteration);
+    };
+    together("open a checkpoint", [&] {
+      if (of_.communicator_.rank() == 0) make();
+    });
+    together("open a checkpoint", [&] {
+      if (of_.communicator_.rank() != 0 && of_.options_.leads_host && !files::folder_exists(partial_)) make();
+    });
+  }
+
+  void plan() {
+    for (const ParameterSpec* parameter : of_.engine_.parameters())
+      manifest_.parameters.push_back({parameter->name, parameter->shape});
+    std::unordered_map<std::string_view, std::uint32_t> index_of;
+    for (std::uint32_t p = 0; p < manifest_.parameters.size(); ++p)
+      index_of.emplace(manifest_.parameters[p].name, p);
+    manifest_.states = of_.engine_.state_format();
+    arrays_ = stored_arrays(manifest_.states);
+    shard_ = plan_shard_file(of_.engine_.state_pieces(), arrays_, index_of,
+                             static_cast<std::uint32_t>(of_.communicator_.rank()));
+  }
+
+  void write_shard() {
+    plan();
+    const std::string name = shard_file_name(of_.communicator_.rank(), of_.communicator_.size());
+    AppendFile file(of_.io_, files::join(partial_, name), shard_.bytes, of_.memory_.memory());
+    const auto header = std::as_bytes(std::span(shard_.header));
+    header_crc32c_ = crc32c(header);
+    file.append(header);
+    std::size_t next = 0;
+    std::exception_ptr failure;  // the engine's reads go on to their end: training does after this
+    of_.engine_.visit_pieces([&](const StatePiece& piece, const StateArrays& states, std::uint64_t at) {
+      if (failure != nullptr) return;
+      try {
+        for (const StoredArray& array : arrays_) {
+          const std::span<const std::byte> bytes = stored_bytes(array, states, at, piece.numel);
+          shard_.slices[next++].crc32c = crc32c(bytes);
+          file.append(bytes);
+        }
+      } catch (const IoError&) {
+        failure = std::current_exception();
+      }
+    });
+    if (failure != nullptr) std::rethrow_exception(failure);
+    file.finish();
+  }
+
+  void gather_manifest() {
+    const ManifestFile own{.name = {},
+                           .bytes = shard_.bytes,
+                           .header_bytes = shard_.header.size(),
+                           .header_crc32c = header_crc32c_};
+    struct Numbers {
+      Bytes bytes, header_bytes;
+      std::uint64_t header_crc32c, sequence;
+    };
+    const std::vector<FoundCheckpoint> before = find_checkpoints(of_.options_.directory);
+    const auto files = gather_from_ranks(
+        Numbers{own.bytes, own.header_bytes, own.header_crc32c, before.empty() ? 0 : before.back().sequence},
+        of_.communicator_, of_.device_, "files of a checkpoint");
+    for (std::size_t rank = 0; rank < files.size(); ++rank) {
+      manifest_.files.push_back(
+          {.name = shard_file_name(static_cast<int>(rank), static_cast<int>(files.size())),
+           .bytes = files[rank].bytes,
+           .header_bytes = files[rank].header_bytes,
+           .header_crc32c = static_cast<std::uint32_t>(files[rank].header_crc32c)});
+      manifest_.sequence = std::max(manifest_.sequence, files[rank].sequence + 1);
+      bytes_ += files[rank].bytes;
+    }
+    const std::vector<std::byte> slices = gather_bytes(
+        std::as_bytes(std::span(shard_.slices)), of_.communicator_, of_.device_, "slices of a checkpoint");
+    manifest_.slices.resize(slices.size() / sizeof(ManifestSlice));
+    std::memcpy(manifest_.slices.data(), slices.data(), slices.size());
+  }
+
+  void publish() {
+    if (!owns_folder_) return;
+    manifest_.written_by = of_.options_.written_by;
+    manifest_.step = state_.iteration;
+    manifest_.world_size = static_cast<std::uint32_t>(of_.communicator_.size());
+    manifest_.stage = of_.engine_options_.stage;
+    manifest_.dtype = name_of(of_.engine_options_.dtype);
+    manifest_.training = encode_training_state(state_, of_.engine_.steps_applied());
+    const std::string text = to_text(manifest_);
+    bytes_ += text.size();
+    publish_checkpoint(of_.options_.directory, state_.iteration, text);
+  }
+
+  Checkpointer& of_;
+  const TrainingState& state_;
+  std::string partial_;
+  bool owns_folder_ = false;
+  Manifest manifest_;
+  std::vector<StoredArray> arrays_;
+  ShardFile shard_;
+  std::uint32_t header_crc32c_ = 0;
+  Bytes bytes_ = 0;
+};
+
+Checkpointer::Checkpointer(Engine& engine, IoEngine& io, Communicator& communicator, Device& device,
+                           const EngineOptions& engine_options, const CheckpointOptions& options)
+    : engine_(engine),
+      io_(io),
+      communicator_(communicator),
+      device_(device),
+      engine_options_(engine_options),
+      options_(options),
+      memory_(engine.host_budget(), MemoryTag::staging, checkpoint_memory_bytes) {
+  // Rank 0 first: another host's leader that sees its lock shares the folder.
+  together(communicator, device, "checkpoint folder", [&] {
+    if (communicator.rank() == 0) lock_ = lock_checkpoints(options.directory);
+  });
+}
+
+Checkpointer::Saved Checkpointer::save(const TrainingState& state) {
+  return Save(*this, state).run();
+}
+
+}  // namespace headrace

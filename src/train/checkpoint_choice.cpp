@@ -1,0 +1,77 @@
+#include "src/train/checkpoint_choice.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "headrace/errors.h"
+#include "headrace/files.h"
+#include "headrace/log.h"
+
+namespace headrace {
+namespace {
+
+std::string newest_checkpoint(const ResolvedOptions& options) {
+  const std::string& directory = options.checkpoint.directory;
+  const std::vector<FoundCheckpoint> found = find_checkpoints(directory);
+  if (!found.empty()) return found.back().path;
+  if (options.checkpoint.allow_fresh) {
+    log_info(fmt::format("no checkpoint in {} yet: a new run", directory));
+    return "";
+  }
+  throw UsageError(
+      fmt::format("--resume latest: there is no checkpoint in {}{}. Give the folder of the run that is "
+                  "to go on, or --allow-fresh to start a new one where there is none.",
+                  directory, files::folder_exists(directory) ? "" : ", which does not exist"));
+}
+
+// The folder of a run's checkpoints is easily taken for one of them.
+std::string given_checkpoint(const std::string& path, std::string_view flag) {
+  if (files::file_exists(files::join(path, "manifest.json"))) return path;
+  const std::vector<FoundCheckpoint> inside = find_checkpoints(path);
+  if (!inside.empty())
+    throw UsageError(fmt::format("{}: {} holds {} checkpoint{}; give one of them, such as {}.", flag, path,
+                                 inside.size(), inside.size() == 1 ? "" : "s", inside.back().path));
+  throw UsageError(fmt::format(
+      "{}: {} is no checkpoint: {}. A checkpoint is a folder like step-00001200 with a manifest.json.", flag,
+      path, files::folder_exists(path) ? "it has no manifest.json" : "there is no such folder"));
+}
+
+StateFormat states_of(const ResolvedOptions& options) {
+  StateFormat format = options.engine.state_format();
+  if (format.master == MasterDType::none)
+    format.master = options.engine.dtype == DType::f32 ? MasterDType::f32 : MasterDType::bf16;
+  return format;
+}
+
+}  // namespace
+
+std::string checkpoint_to_load(const ResolvedOptions& options) {
+  const CheckpointSettings& settings = options.checkpoint;
+  if (settings.resume_latest) return newest_checkpoint(options);
+  if (!settings.resume.empty()) return given_checkpoint(settings.resume, "--resume");
+  return settings.weights.empty() ? "" : given_checkpoint(settings.weights, "--load-weights");
+}
+
+void report_conversions(const ResolvedOptions& options, const std::string& checkpoint) {
+  if (checkpoint.empty()) return;
+  const StateFormat stored = read_checkpoint_facts(checkpoint).states;
+  const std::vector<std::string> texts = conversions(stored, states_of(options));
+  if (texts.empty()) return;
+  const bool loses = std::ranges::any_of(
+      texts, [](const std::string& text) { return text.find("rounded") != std::string::npos; });
+  const std::string text = fmt::format("{}: {}", checkpoint, fmt::join(texts, ", "));
+  if (loses)
+    log_warning(text + "; what is rounded away is lost to this run");
+  else
+    log_info(text);
+}
+
+CheckpointOptions checkpoint_options(const ResolvedOptions& options) {
+  return {.directory = options.checkpoint.directory,
+          .keep_last = options.checkpoint.keep_last,
+          .leads_host = options.launch.local_rank == 0,
+          .written_by = "headrace " HEADRACE_VERSION};
+}
+
+}  // namespace headrace

@@ -1,0 +1,89 @@
+"""Checkpoints as users save and load them: at any number of ranks, in any placement, and what is said where one cannot."""
+import pathlib
+import subprocess
+
+import headrace_job
+import job_test
+
+RESIDENT = {"offload_optimizer": "none", "swap_path": None, "overwrite_swap": None, "stage": 0}
+ON_HOST = {**RESIDENT, "offload_optimizer": "cpu", "stage": 2}
+
+
+class Checkpoints(job_test.JobTest):
+    def setUp(self):
+        super().setUp()
+        self.checkpoints = self.folder / "checkpoints"
+
+    def run_with(self, ranks=1, **more):
+        return self.train(ranks, checkpoint_dir=self.checkpoints, **{"steps": 4, "dtype": "fp32", "batch_size": 4 // ranks, **more})
+
+    def newest(self):
+        return self.checkpoints / (self.checkpoints / "latest").read_text().strip()
+
+    # C1, C8
+    def test_a_run_goes_on_at_another_number_of_ranks_stage_and_tier(self):
+        whole = self.train(1, steps=8, dtype="fp32", batch_size=4, **ON_HOST)
+        self.assert_status(0, whole)
+        first = self.run_with(4, steps=4, keep_last=1)
+        self.assert_status(0, first)
+        for ranks, placement in ((1, RESIDENT), (2, ON_HOST), (4, {})):
+            resumed = self.run_with(ranks, steps=8, resume=self.checkpoints / "step-00000004", **placement)
+            self.assert_status(0, resumed)
+            self.assert_says(resumed, "continues after step 4")
+            for expected, step in zip(whole.steps[4:], resumed.steps[-4:]):
+                self.assertLess(abs(step["loss"] - expected["loss"]) / expected["loss"], 1e-5, (ranks, placement))
+        again = self.run_with(4, steps=4, resume=None)
+        self.assertEqual(first.state_hash, again.state_hash)
+
+    def test_a_run_of_the_same_ranks_goes_on_to_the_same_bits_and_its_file_has_the_same_hash(self):
+        for dtype, placement in (("bf16", {}), ("fp16", ON_HOST)):
+            whole = self.train(2, name="whole", steps=6, dtype=dtype, batch_size=2, **placement)
+            self.assert_status(0, whole)
+            self.assert_status(0, self.run_with(2, dtype=dtype, steps=3, save_every=1, keep_last=2, **placement))
+            resumed = self.run_with(2, dtype=dtype, steps=6, resume="latest", **placement)
+            self.assert_status(0, resumed)
+            self.assertEqual(whole.state_hash, resumed.state_hash)
+            status, report = headrace_job.inspect_json(self.program, self.newest(), "--verify", "--hash")
+            self.assertEqual((0, whole.state_hash), (status, report["state_hash"]), report)
+            self.assertEqual(["good", "good"], [file["state"] for file in report["files"]])
+            for kept in self.checkpoints.iterdir():
+                if kept.is_dir():
+                    subprocess.run(["rm", "-r", str(kept)], check=True)
+
+    # C6
+    def test_nothing_to_go_on_from_is_an_error_unless_a_fresh_start_is_allowed(self):
+        missing = self.run_with(resume="latest", **RESIDENT)
+        self.assert_status(2, missing)
+        self.assert_says(missing, "--allow-fresh", str(self.checkpoints))
+        wrong = self.run_with(resume=self.folder / "nowhere", **RESIDENT)
+        self.assert_status(2, wrong)
+        self.assert_says(wrong, "no such folder")
+        fresh = self.run_with(resume="latest", allow_fresh=True, **RESIDENT)
+        self.assert_status(0, fresh)
+        above = self.run_with(resume=self.checkpoints, **RESIDENT)
+        self.assert_status(2, above)
+        self.assert_says(above, "step-00000004")
+
+    # C13
+    def test_weights_alone_begin_a_new_run(self):
+        self.assert_status(0, self.run_with(2))
+        path = self.newest()
+        fresh = self.train(1, steps=2, dtype="fp32", learning_rate=0, load_weights=path, **RESIDENT)
+        self.assert_status(0, fresh)
+        self.assertEqual([1, 2], [step["step"] for step in fresh.steps])
+        self.assertLess(fresh.steps[0]["loss"], 5.5)  # not that of random weights
+
+    def test_a_stopped_run_saves_and_a_checkpoint_of_another_model_is_refused_by_name(self):
+        job = headrace_job.Job(self.program, self.options(steps=100000, checkpoint_dir=self.checkpoints, **RESIDENT), self.folder)
+        self.assertTrue(job.wait_for_steps(2))
+        job.process.send_signal(10)  # SIGUSR1
+        stopped = job.wait()
+        self.assert_status(130, stopped)
+        self.assertIn(str(self.newest()), stopped.stdout)
+        other = self.train(1, model="gpt2-mini", resume=self.newest(), **RESIDENT)
+        self.assert_status(2, other)
+        self.assert_says(other, "of another model", "nothing was loaded")
+
+
+if __name__ == "__main__":
+    job_test.main()
