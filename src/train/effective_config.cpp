@@ -20,6 +20,18 @@ std::string block_size_note(const Settings& settings) {
                      user_name(settings, "swap_block"), norm_chunk_numel, used, given);
 }
 
+// Empty where the optimizer's rate is the peak, or the same.
+std::string unused_rate_note(const Settings& settings, const ScheduleOptions& schedule) {
+  const auto rate = settings.given.find("learning_rate");
+  if (!schedule.of_deepspeed() || rate == settings.given.end() || is_flag(rate->second) ||
+      *settings.learning_rate == schedule.peak)
+    return "";
+  const bool is_left_out = !settings.scheduler.maximum_rate;
+  return fmt::format("\"{}\" {:g} is not used: the peak is the scheduler's own warmup_max_lr, {:g}{}.",
+                     rate->second, *settings.learning_rate, schedule.peak,
+                     is_left_out ? " where it is left out" : "");
+}
+
 }  // namespace
 
 std::string print_config(const Settings& settings) {
@@ -51,6 +63,8 @@ std::vector<std::string> notes(const Settings& settings, UnusedKeys unused, cons
     result.push_back(fmt::format("not used, as their section is not \"enabled\": {}.",
                                  fmt::join(unused.switched_off, ", ")));
   if (std::string note = block_size_note(settings); !note.empty()) result.push_back(std::move(note));
+  if (std::string note = unused_rate_note(settings, schedule); !note.empty())
+    result.push_back(std::move(note));
   if (schedule.warmup_steps > settings.steps)
     result.push_back(
         fmt::format("the learning rate never reaches its peak: warm-up takes {} steps, the run {}.",

@@ -138,6 +138,7 @@ void settle_model_and_batch(Settings& settings, const LaunchInfo& launch, Resolv
 
 void settle_states(Settings& settings, const ResolvedOptions& options) {
   resolve_optimizer(settings);
+  resolve_scheduler_peak(settings);
   resolve_parameter_path(settings);
   check_placement(settings);
   refuse_without_effect(settings);

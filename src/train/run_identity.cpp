@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 std::string schedule(const ScheduleOptions& options) {
   constexpr const char* decays[] = {"constant", "linear", "cosine"};
-  constexpr const char* warmups[] = {"linear", "deepspeed_linear", "deepspeed_log"};
+  constexpr const char* warmups[] = {"linear", "DeepSpeed linear", "DeepSpeed log"};
   std::string text = fmt::format("{} {:.6g}", decays[static_cast<std::size_t>(options.decay)], options.peak);
   if (options.decay != ScheduleOptions::Decay::constant)
     text += fmt::format(" to {:.6g} in {} steps", options.floor, options.total_steps);
