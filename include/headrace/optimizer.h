@@ -61,8 +61,8 @@ struct UpdateConstants {
   float step_size;      // adam: learning_rate / (1 - beta1^step); adagrad: / (1 + (step - 1) * rate_decay)
   std::uint64_t rounding_key;  // of stochastic rounding: seed and step (state_codes.h)
 };
-// Throws UsageError on a negative or NaN rate, decay, epsilon, momentum or dampening, on a beta outside [0,
-// 1), on Nesterov without momentum or with dampening, and on step 0.
+// Throws UsageError on a negative or NaN rate, decay, epsilon, momentum or dampening, a beta outside [0, 1),
+// Nesterov without momentum or with dampening, step 0, and factors or an epsilon that fp32 cannot hold.
 UpdateConstants constants_of(const OptimizerArguments& arguments);
 
 }  // namespace headrace

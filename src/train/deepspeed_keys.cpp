@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "headrace/errors.h"
+#include "src/train/setting_values.h"
 #include "src/train/settings.h"
 
 namespace headrace {
@@ -64,7 +65,7 @@ void set_bf16_moments(Settings& settings, const ConfigValue& value) {
   settings.moment_dtype = value.boolean() ? MomentDType::bf16 : MomentDType::f32;
 }
 void set_peak(Settings& settings, const ConfigValue& value) {
-  settings.learning_rate = learning_rate_value(value);  // warmup_max_lr goes before it
+  settings.learning_rate = headrace::settings::fp32_number(value);  // warmup_max_lr goes before it
 }
 void set_betas(Settings& settings, const ConfigValue& value) {
   if (!value.json().is_array() || value.json().size() != 2) value.refuse("a list of two numbers");
@@ -85,6 +86,10 @@ void set_scheduler_type(Settings& settings, const ConfigValue& value) {
 template <auto member>
 void set_scheduler_number(Settings& settings, const ConfigValue& value) {
   settings.scheduler.*member = value.number(0, infinity);
+}
+template <auto member>
+void set_scheduler_rate(Settings& settings, const ConfigValue& value) {
+  settings.scheduler.*member = headrace::settings::fp32_number(value);
 }
 template <auto member>
 void set_scheduler_count(Settings& settings, const ConfigValue& value) {
@@ -281,10 +286,10 @@ Table optimizer_and_scheduler_keys() {
       {"scheduler.type", works, "schedule", "null", "WarmupLR, WarmupDecayLR or WarmupCosineLR",
        set_scheduler_type},
       {s + "warmup_min_lr", works, "", "0", "first learning rate, and WarmupDecayLR's last",
-       set_scheduler_number<&D::minimum_rate>},
+       set_scheduler_rate<&D::minimum_rate>},
       {s + "warmup_max_lr", works, "", "null",
        "peak learning rate; left out, optimizer.params.lr, WarmupDecayLR's 1e-3",
-       set_scheduler_number<&D::maximum_rate>},
+       set_scheduler_rate<&D::maximum_rate>},
       {s + "warmup_num_steps", works, "warmup_steps", "1000", "steps of warm-up",
        set_scheduler_count<&D::warmup_steps>},
       {s + "warmup_type", works, "", "\"log\"", "log or linear", set_scheduler_shape},

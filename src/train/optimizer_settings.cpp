@@ -9,7 +9,7 @@ namespace {
 constexpr const char* group = "Optimizer";
 
 void set_learning_rate(Settings& settings, const ConfigValue& value) {
-  settings.learning_rate = learning_rate_value(value);
+  settings.learning_rate = fp32_number(value);
   if (is_flag(value.key())) settings.scheduler.maximum_rate.reset();  // a flag goes before the file
 }
 void set_decay(Settings& settings, const ConfigValue& value) {
@@ -104,17 +104,17 @@ std::vector<NativeSetting> hyper_parameters() {
        set_probability<&S::beta2, 1>,
        get_optional<&S::beta2>},
       {{"epsilon", group, "X", "added to the root of the second moment (default 1e-8; adagrad 1e-10)", true},
-       set_number<&S::epsilon>,
+       set_fp32_number<&S::epsilon>,
        get_optional<&S::epsilon>},
       {{"weight_decay", group, "X",
         "of matrices; norms and biases have none (default 0.1; other than adamw 0)", true},
-       set_number<&S::weight_decay>,
+       set_fp32_number<&S::weight_decay>,
        get_optional<&S::weight_decay>},
       {{"amsgrad", group, "", "adam, adamw: divide by the largest second moment so far, a third one"},
        set_boolean<&S::amsgrad>,
        get<&S::amsgrad>},
       {{"momentum", group, "X", "sgd: decay of its moment; 0 keeps none (default 0)"},
-       set_number<&S::momentum>,
+       set_fp32_number<&S::momentum>,
        get<&S::momentum>},
       {{"dampening", group, "X", "sgd: part of the gradient that the moment leaves out (default 0)", true},
        set_dampening,

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "headrace/errors.h"
 #include "src/train/config_text.h"
@@ -16,14 +15,13 @@
 namespace headrace {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr std::string_view parameters_key = "parameters";
 
 void set_patterns(NamedGroup& group, const ConfigValue& value) {
   for (const ConfigValue& pattern : settings::values_of(value)) group.patterns.push_back(pattern.text());
 }
 void set_factor(NamedGroup& group, const ConfigValue& value) {
-  group.values.learning_rate_factor = value.number(0, infinity);
+  group.values.learning_rate_factor = settings::fp32_number(value);
 }
 void set_betas(NamedGroup& group, const ConfigValue& value) {
   if (!value.json().is_array() || value.json().size() != 2)
@@ -37,10 +35,10 @@ void set_betas(NamedGroup& group, const ConfigValue& value) {
   group.values.beta1 = betas[0], group.values.beta2 = betas[1];
 }
 void set_epsilon(NamedGroup& group, const ConfigValue& value) {
-  group.values.epsilon = value.number(0, infinity);
+  group.values.epsilon = settings::fp32_number(value);
 }
 void set_weight_decay(NamedGroup& group, const ConfigValue& value) {
-  group.values.weight_decay = value.number(0, infinity);
+  group.values.weight_decay = settings::fp32_number(value);
 }
 void set_maximize(NamedGroup& group, const ConfigValue& value) {
   group.values.maximize = value.boolean();

@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "headrace/config.h"
-#include "src/train/settings.h"
 
 namespace headrace {
 namespace {
@@ -59,13 +57,6 @@ double deepspeed_first_rate(const ScheduleOptions& schedule) {
 double learning_rate(const ScheduleOptions& schedule, std::uint64_t counted) {
   if (!schedule.of_deepspeed()) return headrace_rate(schedule, counted);
   return counted == 0 ? deepspeed_first_rate(schedule) : deepspeed_rate(schedule, counted - 1);
-}
-
-double learning_rate_value(const ConfigValue& value) {
-  const double rate = value.number(0, std::numeric_limits<double>::infinity());
-  if (rate > std::numeric_limits<float>::max())
-    value.refuse("a number that fits fp32, in which weights are updated");
-  return rate;
 }
 
 }  // namespace headrace

@@ -132,9 +132,6 @@ void resolve_optimizer(Settings& settings);
 OptimizerArguments optimizer_arguments(const Settings& settings);
 StateFormat state_format(const Settings& settings);
 
-// A learning rate that fp32 holds.
-double learning_rate_value(const ConfigValue& value);
-
 // A rank's own folder of a swap path.
 std::string rank_directory(const std::string& swap_path, int rank);
 std::vector<std::string> rank_directories(const std::vector<std::string>& swap_paths, int rank);
