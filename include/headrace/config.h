@@ -130,6 +130,9 @@ void assign_groups(std::vector<UnitSpec>& units, const ResolvedOptions& options)
 // A line for each of the groups given: what it holds of these units, and how it is updated.
 std::vector<std::string> group_lines(const std::vector<UnitSpec>& units, const ResolvedOptions& options);
 
+// "adamw, betas 0.9 0.95, epsilon 1e-08, weight decay 0.1; fp32 master, fp32 moments"
+std::string optimizer_line(const EngineOptions& engine);
+
 // Of the step before which so many were counted.
 double learning_rate(const ScheduleOptions& schedule, std::uint64_t counted);
 

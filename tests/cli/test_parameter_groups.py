@@ -44,10 +44,12 @@ class ParameterGroups(ProgramTest):
         self.assertIn('--parameter-groups default (was [{"parameters":["wpe.*"],"learning_rate_factor":0.1}])',
                       changed.stderr)
 
-    def test_plan_and_the_effective_configuration_show_them(self):
+    def test_plan_train_and_the_effective_configuration_show_them(self):
         groups = as_flag({"parameters": ["wpe.*"], "weight_decay": 0})
         plan = self.succeeds("plan", "--model", "gpt2-nano", "--batch-size", 1, *groups).stdout
         self.assertIn('group 0: 8192 parameters in 1 tensor: {"parameters":["wpe.*"],"weight_decay":0.0}', plan)
+        self.assertIn('group 0: 8192 parameters in 1 tensor: {"parameters":["wpe.*"],"weight_decay":0.0}',
+                      self.succeeds("train", *NANO, "--steps", 1, *groups).stderr)
         shown = json.loads(self.succeeds("train", *NANO, *groups, "--print-config").stdout)
         self.assertEqual(shown["headrace"]["parameter_groups"], [{"parameters": ["wpe.*"], "weight_decay": 0.0}])
 
