@@ -124,8 +124,14 @@ bool uses_nvme(const Settings& settings);
 std::string_view missing_for(const Settings& settings, std::string_view name);
 // A given setting that would change results or placement but cannot is a UsageError ...
 void refuse_without_effect(const Settings& settings);
-// ... and a given performance hint without effect is listed: "--swap-buffers, --io (nothing is on NVMe)".
+// ... and a given performance hint without effect is listed: "--swap-buffers, --io (nothing is on NVMe)" ...
 std::vector<std::string> hints_without_effect(const Settings& settings);
+// ... and what a file says of a type or an optimizer that the run does not have.
+std::vector<std::string> keys_beside_the_point(const Settings& settings);
+// Whether a flag gives the optimizer, before any that the file may name ...
+bool replaces_optimizer_of_file(const Settings& settings);
+// ... in which case the file's switches that only its own had are off.
+void drop_replaced_parameters(Settings& settings);
 
 // Makes one of the first five of the choice, and gives what is not given the optimizer's defaults.
 void resolve_optimizer(Settings& settings);

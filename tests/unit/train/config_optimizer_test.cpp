@@ -188,6 +188,41 @@ TEST(Config, types_of_master_and_moments_are_set_by_flags_and_by_deepspeeds_keys
   EXPECT_THAT(refusal("", {{"moments", "int4"}}), HasSubstr("fp32, bf16, int8"));
 }
 
+TEST(Config, a_flag_goes_before_the_files_optimizer_and_notes_what_was_of_that_one_alone) {
+  const std::string adamw = R"({"optimizer": {"type": "AdamW", "params": {
+      "lr": 2e-5, "betas": [0.8, 0.99], "eps": 1e-7, "amsgrad": true, "torch_adam": true}}})";
+  const ResolvedOptions lion = resolve(adamw, {{"optimizer", "lion"}});
+  EXPECT_EQ(lion.engine.optimizer.kind, OptimizerKind::lion);
+  EXPECT_EQ(lion.engine.optimizer.beta1, 0.8);
+  EXPECT_EQ(lion.schedule.peak, 2e-5);
+  ASSERT_EQ(lion.notes.size(), 1u);
+  EXPECT_THAT(lion.notes[0], AllOf(HasSubstr("not used"), HasSubstr("optimizer.params.eps (needs"),
+                                   HasSubstr("optimizer.params.amsgrad (needs")));
+  EXPECT_THAT(lion.notes[0], testing::Not(HasSubstr("hint")));
+  const ResolvedOptions again = resolve(lion.effective_config);
+  EXPECT_EQ(again.effective_config, lion.effective_config);
+  const std::string sgd = R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.9, "nesterov": true}}})";
+  EXPECT_EQ(resolve(sgd, {{"optimizer", "adamw"}}).engine.optimizer.momentum, 0);
+  EXPECT_EQ(resolve(sgd, {{"optimizer", "sgd"}}).engine.optimizer.momentum, 0.9);
+  EXPECT_THAT(refusal(adamw, {{"optimizer", "lion"}, {"epsilon", "1e-8"}}), HasSubstr("--epsilon"));
+  EXPECT_THAT(refusal(R"({"optimizer": {"type": "Lion", "params": {"eps": 1e-8}}})"),
+              HasSubstr("optimizer.params.eps would have no effect"));
+}
+
+TEST(Config, weight_decay_of_deepspeeds_key_is_noted_to_leave_out_norms_and_biases) {
+  const auto with = [](const char* decay, const Flags& flags = {}) {
+    return resolve(
+        fmt::format(R"({{"optimizer": {{"type": "AdamW", "params": {{"weight_decay": {}}}}}}})", decay),
+        flags);
+  };
+  ASSERT_EQ(with("0.1").notes.size(), 1u);
+  EXPECT_THAT(with("0.1").notes[0], AllOf(HasSubstr("optimizer.params.weight_decay"),
+                                          HasSubstr("norms and biases"), HasSubstr("parameter group")));
+  EXPECT_TRUE(with("0").notes.empty());
+  EXPECT_TRUE(with("0.1", {{"weight_decay", "0.2"}}).notes.empty());
+  EXPECT_TRUE(resolve(R"({"headrace": {"weight_decay": 0.1}})").notes.empty());
+}
+
 // FIELD-CASES N11.
 TEST(Config, learning_rates_below_zero_and_not_numbers_are_refused_and_zero_is_not) {
   EXPECT_THAT(refusal("", {{"learning_rate", "-1e-3"}}), HasSubstr("--learning-rate"));

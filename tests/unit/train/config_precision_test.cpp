@@ -75,6 +75,13 @@ TEST(Config, a_section_of_a_type_that_is_switched_off_is_noted_and_not_used) {
             MomentDType::bf16);
 }
 
+TEST(Config, keys_of_a_type_that_the_run_does_not_have_are_noted_as_such_not_as_hints) {
+  const ResolvedOptions options = resolve(R"({"fp16": {"initial_scale_power": 3}})", {{"dtype", "bf16"}});
+  ASSERT_EQ(options.notes.size(), 1u);
+  EXPECT_THAT(options.notes[0], AllOf(HasSubstr("fp16.initial_scale_power"), HasSubstr("not used"),
+                                      testing::Not(HasSubstr("hint"))));
+}
+
 // FIELD-CASES N5.
 TEST(Config, a_loss_scale_without_meaning_is_refused_by_its_key) {
   for (const char* const key : {"loss_scale_window", "hysteresis", "min_loss_scale"})
