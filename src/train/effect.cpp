@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "headrace/errors.h"
 #include "src/train/settings.h"
@@ -182,6 +183,21 @@ void refuse_without_effect(const Settings& settings) {
         !asks_for_nothing(condition, settings))
       throw UsageError(fmt::format("{} would have no effect: it needs {}. Leave it out, or add that.",
                                    given->second, condition.needs));
+}
+
+void refuse_contradictions(const Settings& settings) {
+  if (settings.optimizer == OptimizerChoice::sgd && settings.nesterov && settings.dampening != 0)
+    throw UsageError(
+        fmt::format("{} and {} {:g} exclude each other: Nesterov momentum has no dampening. Leave "
+                    "one of them out.",
+                    user_name(settings, "nesterov"), user_name(settings, "dampening"), settings.dampening));
+  const LossScaleOptions& scale = settings.loss_scale;
+  if (searches_loss_scale(settings) && scale.minimum > std::ldexp(1.0, scale.initial_power))
+    throw UsageError(fmt::format(
+        "{} {:g}, the smallest loss scale, is above the first, 2^{} = {:g} ({}). Give a smaller one, or a "
+        "higher power.",
+        user_name(settings, "min_loss_scale"), scale.minimum, scale.initial_power,
+        std::ldexp(1.0, scale.initial_power), user_name(settings, "initial_scale_power")));
 }
 
 std::vector<std::string> hints_without_effect(const Settings& settings) {

@@ -157,6 +157,7 @@ void settle_states(Settings& settings, const ResolvedOptions& options) {
   resolve_parameter_path(settings);
   check_placement(settings);
   refuse_without_effect(settings);
+  refuse_contradictions(settings);
   check_swap_paths(settings);
   resolve_element_counts(settings, options.model, options.model_options);
   check_swap_block(settings);

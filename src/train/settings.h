@@ -122,9 +122,11 @@ bool uses_nvme(const Settings& settings);
 
 // What a setting needs to change anything beside the others; "" where it does.
 std::string_view missing_for(const Settings& settings, std::string_view name);
-// A given setting that would change results or placement but cannot is a UsageError ...
+// A given setting that would change results or placement but cannot is a UsageError.
 void refuse_without_effect(const Settings& settings);
-// ... and a given performance hint without effect is listed: "--swap-buffers, --io (nothing is on NVMe)" ...
+// Settings that each have a meaning, and together none, are a UsageError too.
+void refuse_contradictions(const Settings& settings);
+// A given performance hint without effect is listed: "--swap-buffers, --io (nothing is on NVMe)" ...
 std::vector<std::string> hints_without_effect(const Settings& settings);
 // ... and what a file says of a type or an optimizer that the run does not have.
 std::vector<std::string> keys_beside_the_point(const Settings& settings);

@@ -79,10 +79,12 @@ TEST(AdamBench, shapes_are_read_as_they_are_written) {
 }
 
 TEST(AdamBench, more_than_two_to_the_44_elements_in_all_are_refused_with_the_value) {
+  EXPECT_EQ(text_of({1, std::uint64_t{1} << 44}), "16Ti");
+  EXPECT_EQ(parse_shape("16Ti", "--elements"), (TensorShape{1, std::uint64_t{1} << 44}));
   EXPECT_EQ(parse_shape("16384Gi", "--elements"), (TensorShape{1, std::uint64_t{1} << 44}));
   EXPECT_EQ(parse_shape("1Mix16Mi", "--elements"), (TensorShape{1 << 20, 1 << 24}));
-  for (const char* text : {"1Mix32Mi", "16384Gix16384Gi", "16777216x16384Gi", "262144x16384Gi", "99999999Gi",
-                           "99999999999999999999", "99999999999999999999x64"}) {
+  for (const char* text : {"17Ti", "1Mix32Mi", "16384Gix16384Gi", "16777216x16384Gi", "262144x16384Gi",
+                           "99999999Gi", "99999999999999999999", "99999999999999999999x64"}) {
     try {
       parse_shape(text, "--elements");
       ADD_FAILURE() << text;

@@ -167,7 +167,7 @@ TEST(Config, a_setting_of_another_optimizer_is_refused_with_what_it_needs) {
   EXPECT_THAT(with("sgd", "moments", "int8"), HasSubstr("--momentum"));
   EXPECT_THAT(
       refusal("", {{"optimizer", "sgd"}, {"momentum", "0.9"}, {"nesterov", "true"}, {"dampening", "0.5"}}),
-      HasSubstr("Nesterov"));
+      AllOf(HasSubstr("--nesterov and --dampening 0.5"), HasSubstr("Nesterov")));
   EXPECT_THAT(refusal("", {{"optimizer", "adm"}}), HasSubstr("Did you mean"));
 }
 

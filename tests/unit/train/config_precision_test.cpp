@@ -89,7 +89,14 @@ TEST(Config, a_loss_scale_without_meaning_is_refused_by_its_key) {
   for (const char* const key : {"loss_scale", "initial_scale_power", "min_loss_scale"})
     EXPECT_THAT(refusal(fmt::format(R"({{"fp16": {{"enabled": true, "{}": -1}}}})", key)), HasSubstr(key));
   EXPECT_THAT(refusal(R"({"fp16": {"enabled": true, "initial_scale_power": 2, "min_loss_scale": 8}})"),
-              HasSubstr("above the first"));
+              AllOf(HasSubstr("\"fp16.min_loss_scale\" 8"), HasSubstr("above the first"),
+                    HasSubstr("\"fp16.initial_scale_power\"")));
+  EXPECT_THAT(refusal("", {{"dtype", "fp16"}, {"min_loss_scale", "1e9"}}),
+              AllOf(HasSubstr("--min-loss-scale 1e+09"), HasSubstr("--initial-scale-power")));
+  for (const auto& [name, flag] :
+       {std::pair{"loss_scale", "--loss-scale"}, {"min_loss_scale", "--min-loss-scale"}})
+    EXPECT_THAT(refusal("", {{"dtype", "fp16"}, {name, "1e-50"}}),
+                AllOf(HasSubstr(flag), HasSubstr("1e-50")));
 }
 
 TEST(Config, a_loss_scale_of_another_type_is_an_error_as_a_flag_and_noted_in_a_section_that_is_off) {
