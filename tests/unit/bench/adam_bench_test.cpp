@@ -169,10 +169,15 @@ TEST(AdamBench, an_update_of_many_elements_comes_near_what_its_loads_and_stores_
   GTEST_SKIP() << "of optimised code alone";
 #endif
   if (best_isa() == Isa::scalar) GTEST_SKIP() << "no vector kernels on this CPU, or HEADRACE_ISA=scalar";
-  const AdamBenchReport report =
-      quick({.formats = {"fp32", "bf16"}, .shapes = {{1, std::uint64_t{4} << 20}}, .seconds = 1});
-  ASSERT_EQ(report.results.size(), 2u);
-  for (const AdamBenchResult& result : report.results) EXPECT_GT(result.ratio, 0.4) << result.name;
+  // Half of what was measured, or less: those of fewer bits are bound by arithmetic (perf/README.md).
+  const std::map<std::string, double> least = {
+      {"fp32", 0.4}, {"bf16", 0.4}, {"bf16-moments", 0.2}, {"int8-moments", 0.1}, {"bf16-master", 0.2}};
+  AdamBenchOptions options{.shapes = {{1, std::uint64_t{4} << 20}}, .seconds = 2};
+  for (const auto& [format, ratio] : least) options.formats.push_back(format);
+  const AdamBenchReport report = quick(options);
+  ASSERT_EQ(report.results.size(), least.size());
+  for (const AdamBenchResult& result : report.results)
+    EXPECT_GT(result.ratio, least.at(result.format)) << result.name;
 }
 
 TEST(AdamBench, a_size_that_does_not_fit_is_named_and_left_out) {
