@@ -35,12 +35,12 @@ struct UpdateCase {
 Bytes tensor_bytes(const UpdateCase& one);
 double ideal_bytes_per_element(const UpdateCase& one);
 
-// A tensor is kept in blocks, as the engine keeps what one rank owns, of so many elements but for its last. Whole
-// arrays of 2^26 fp32 elements would lie 256 MiB apart, where machines were seen that reach half their memory's
-// speed, whoever updates them: a property of a power of two, not of an update.
+// A tensor is kept in blocks, as the engine keeps what one rank owns, of so many elements but for its last.
+// Whole arrays of 2^26 fp32 elements would lie 256 MiB apart, where machines were seen that reach half their
+// memory's speed, whoever updates them: a property of a power of two, not of an update.
 inline constexpr std::uint64_t largest_block_numel = std::uint64_t{1} << 20;
-// A block's arrays one behind the other: states, gradient, 16-bit parameters; the next block follows, the next
-// tensor behind the last. `memory` holds tensor_bytes.
+// A block's arrays one behind the other: states, gradient, 16-bit parameters; the next block follows, the
+// next tensor behind the last. `memory` holds tensor_bytes.
 std::vector<GroupSpan> lay_out(const UpdateCase& one, std::span<std::byte> memory);
 // The arrays of one block, or of a part of it, that an update reads or writes.
 std::vector<std::span<std::byte>> arrays_of(const UpdateSpan& span);
