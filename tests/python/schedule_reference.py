@@ -50,7 +50,7 @@ def header(version: str, schedules, torch) -> str:
         "",
         "#include <vector>",
         "",
-        "namespace headrace::testing {",
+        "namespace headrace::test {",
         "",
         f'inline constexpr char schedule_reference_version[] = "{version}";',
         f"inline constexpr double schedule_reference_rate = {RATE:g};  // the optimizer's",
@@ -71,7 +71,7 @@ def header(version: str, schedules, torch) -> str:
         for number, part in enumerate(rows):
             start = "     {" if number == 0 else "      "
             lines.append(start + ", ".join(part) + ("}}," if number + 1 == len(rows) else ","))
-    lines += ["};", "", "}  // namespace headrace::testing", ""]
+    lines += ["};", "", "}  // namespace headrace::test", ""]
     return "\n".join(lines)
 
 

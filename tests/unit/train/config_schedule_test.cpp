@@ -30,11 +30,11 @@ TEST(Config, deepspeed_schedulers_have_deepspeed_defaults) {
 }
 
 TEST(Config, deepspeeds_schedulers_give_the_optimizer_the_rates_that_deepspeed_gives) {
-  for (const testing::ScheduleFigures& figures : testing::schedule_figures) {
+  for (const test::ScheduleFigures& figures : test::schedule_figures) {
     const ResolvedOptions options =
         resolve(fmt::format(R"({{"optimizer": {{"type": "AdamW", "params": {{"lr": {}}}}},
                                  "scheduler": {{"type": "{}", "params": {}}}}})",
-                            testing::schedule_reference_rate, figures.type, figures.params));
+                            test::schedule_reference_rate, figures.type, figures.params));
     const ResolvedOptions again = resolve(options.effective_config);
     for (std::size_t applied = 0; applied < figures.rates.size(); ++applied)
       for (const ResolvedOptions* const one : {&options, &again})

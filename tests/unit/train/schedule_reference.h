@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace headrace::testing {
+namespace headrace::test {
 
 inline constexpr char schedule_reference_version[] = "0.19.8";
 inline constexpr double schedule_reference_rate = 0.002;  // the optimizer's
@@ -90,4 +90,4 @@ inline const std::vector<ScheduleFigures> schedule_figures = {
       2.0000000000000002e-07, 2.0000000000000002e-07}},
 };
 
-}  // namespace headrace::testing
+}  // namespace headrace::test
