@@ -137,6 +137,11 @@ WithoutEffect kind_of(const Condition& condition, const std::string& given_by, c
              : WithoutEffect::refused;
 }
 
+bool asks_for_nothing(const Condition& condition, const Settings& settings) {
+  return !condition.inert.empty() &&
+         find_native(condition.setting)->get(settings) == Json::parse(condition.inert);
+}
+
 // "a, b (need X)", of each X.
 std::vector<std::string> without_effect(const Settings& settings, WithoutEffect kind) {
   std::vector<std::string> groups;
@@ -148,7 +153,8 @@ std::vector<std::string> without_effect(const Settings& settings, WithoutEffect 
     for (const Condition& condition : conditions)
       if (const auto given = settings.given.find(condition.setting);
           condition.needs == first.needs && given != settings.given.end() &&
-          kind_of(condition, given->second, settings) == kind && !condition.met(settings))
+          kind_of(condition, given->second, settings) == kind && !condition.met(settings) &&
+          !asks_for_nothing(condition, settings))
         names.push_back(given->second);
     if (!names.empty())
       groups.push_back(fmt::format("{} ({} {})", fmt::join(names, ", "), names.size() == 1 ? "needs" : "need",
@@ -168,11 +174,6 @@ std::string_view missing_for(const Settings& settings, std::string_view name) {
       std::find_if(std::begin(conditions), std::end(conditions),
                    [&](const Condition& c) { return c.setting == name && !c.met(settings); });
   return missing == std::end(conditions) ? "" : missing->needs;
-}
-
-static bool asks_for_nothing(const Condition& condition, const Settings& settings) {
-  return !condition.inert.empty() &&
-         find_native(condition.setting)->get(settings) == Json::parse(condition.inert);
 }
 
 void refuse_without_effect(const Settings& settings) {
