@@ -40,7 +40,10 @@ struct EngineOptions {
   MomentDType moment_dtype = MomentDType::f32;
   std::uint64_t seed = 0;  // of initial values and of stochastic rounding
 
-  Bytes host_memory_bytes = 0;       // hard limit of the host tier
+  Bytes host_memory_bytes = 0;  // hard limit of the host tier
+  // Most optimizer blocks of an update's region where gradients or parameters move for it, each in buffers of
+  // its own: fewer take less host memory (MemoryPlan::update_region_blocks) and give the same states.
+  std::uint32_t update_region_blocks = ~std::uint32_t{0};
   Bytes bucket_bytes = 4 << 20;      // communication bucket, constant
   Bytes swap_block_bytes = 3 << 20;  // optimizer block: states of whole norm chunks (optimizer_blocks.h)
   std::uint32_t swap_buffers = 8;    // at least 3

@@ -38,7 +38,8 @@ TrainingState decode_training_state(const std::string& text, std::uint64_t& step
 
 class StateStore {
  public:
-  StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks);
+  // `region_blocks`: neighbours that the host updates together (update_staging.h).
+  StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks, std::uint32_t region_blocks);
 
   const std::vector<OptimizerBlock>& blocks() const { return blocks_; }
   Tier tier() const { return context_.placement.optimizer.tier; }
@@ -67,7 +68,7 @@ class StateStore {
     SwapTicket reading, writing;
     HostLease buffer;
   };
-  void allocate_resident();
+  void allocate_resident(std::uint32_t region_blocks);
   void allocate_cache();
   SwapStoreOptions store_options();
   bool cached(std::uint32_t block) const { return tier() == Tier::nvme && resident_[block] != nullptr; }

@@ -72,10 +72,13 @@ struct Region {
   std::uint64_t numel = 0, update_numel = 0;
 };
 
-std::vector<Region> regions_of_a_step(const Combination& combination, std::int64_t blocks) {
+std::vector<Region> regions_of_a_step(const Combination& combination, std::int64_t blocks,
+                                      std::uint32_t region_blocks = ~0u) {
   const TemporaryFolder folder;
   std::vector<Region> regions;
-  WatchedEngine engine(options_of(combination, folder), units_of_blocks(blocks),
+  EngineOptions options = options_of(combination, folder);
+  options.update_region_blocks = region_blocks;
+  WatchedEngine engine(options, units_of_blocks(blocks),
                        [&](std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups,
                            std::uint64_t update_numel) {
                          Region& region = regions.emplace_back(0, update_numel);
@@ -100,6 +103,13 @@ TEST(UpdateRegions, hold_several_blocks_where_gradients_or_parameters_are_on_the
     ASSERT_EQ(regions.size(), 4u) << describe(combination);
     EXPECT_EQ(regions[1].numel, 4096u * 10) << describe(combination);
   }
+}
+
+TEST(UpdateRegions, hold_no_more_blocks_than_they_are_allowed_where_something_moves) {
+  const auto regions = regions_of_a_step({2, Tier::host, Tier::host, Tier::device}, 40, 3);
+  ASSERT_EQ(regions.size(), 14u);
+  for (std::size_t r = 0; r + 1 < regions.size(); ++r) EXPECT_EQ(regions[r].numel, 4096u * 3) << r;
+  EXPECT_EQ(regions_of_a_step({3, Tier::host, Tier::host, Tier::host}, 40, 3).size(), 1u);
 }
 
 TEST(UpdateRegions, know_the_size_of_the_whole_update_in_every_tier_of_the_host) {
