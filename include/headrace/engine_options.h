@@ -35,7 +35,7 @@ struct EngineOptions {
   double clip = 1.0;            // global norm; 0: no clipping
   LossScaleOptions loss_scale;  // of fp16 models
   OptimizerArguments optimizer;
-  std::vector<ParameterGroup> groups = {{}};  // by number (units.h); at least one
+  std::vector<ParameterGroup> groups = {{}};  // by number, in messages too (units.h)
   MasterDType master_dtype = MasterDType::f32;
   MomentDType moment_dtype = MomentDType::f32;
   std::uint64_t seed = 0;  // of initial values and of stochastic rounding

@@ -129,7 +129,7 @@ std::vector<NativeSetting> hyper_parameters() {
        set_boolean<&S::maximize>,
        get<&S::maximize>},
       {{"parameter_groups", group, "JSON",
-        "list of {\"parameters\": [patterns of names], \"weight_decay\": X, ...}: see README"},
+        "list of {\"parameters\": [patterns], \"weight_decay\": X, ...}, from group 1: see README"},
        set_parameter_groups,
        get_parameter_groups},
   };

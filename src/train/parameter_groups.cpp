@@ -60,10 +60,15 @@ std::vector<std::string> key_names() {
   return names;
 }
 
-// The key of a part of a value: run.json: "headrace.parameter_groups[1].betas".
-std::string part_of_key(std::string key, std::size_t index, const std::string& name) {
-  const std::string part = fmt::format("[{}]{}{}", index, name.empty() ? "" : ".", name);
-  return key.insert(key.ends_with('"') ? key.size() - 1 : key.size(), part);
+// The one numbering, of every message and of EngineOptions::groups: 0 is of what no pattern matches.
+std::size_t number_of(std::size_t place_in_list) {
+  return place_in_list + 1;
+}
+
+// Where a part of the list stands: run.json: "headrace.parameter_groups", group 2, "betas".
+std::string part_of_key(const std::string& key, std::size_t index, const std::string& name) {
+  const std::string group = fmt::format("{}, group {}", key, number_of(index));
+  return name.empty() ? group : fmt::format("{}, \"{}\"", group, name);
 }
 
 NamedGroup group_of(const ConfigValue& list, std::size_t index) {
@@ -94,8 +99,8 @@ NamedGroup group_of(const ConfigValue& list, std::size_t index) {
 void require_effect(const Settings& settings, std::size_t index, std::string_view key,
                     std::string_view setting) {
   if (const std::string_view needs = missing_for(settings, setting); !needs.empty())
-    throw UsageError(fmt::format("\"{}\" of group {} of {} would have no effect: it needs {}.", key, index,
-                                 user_name(settings, "parameter_groups"), needs));
+    throw UsageError(fmt::format("\"{}\" of group {} of {} would have no effect: it needs {}.", key,
+                                 number_of(index), user_name(settings, "parameter_groups"), needs));
 }
 
 bool matches(const std::string& pattern, const std::string& name) {
@@ -119,7 +124,8 @@ void require_matches(const ResolvedOptions& options, const std::vector<std::stri
                        [&](const std::string& name) { return matches(pattern, name); }))
         throw UsageError(fmt::format(
             "{}: the pattern \"{}\" of group {} matches no parameter of {}. The nearest names are {}.",
-            options.parameter_groups_name, pattern, g, options.model.name, nearest_names(pattern, names)));
+            options.parameter_groups_name, pattern, number_of(g), options.model.name,
+            nearest_names(pattern, names)));
 }
 
 }  // namespace
@@ -171,9 +177,9 @@ void assign_groups(std::vector<UnitSpec>& units, const ResolvedOptions& options)
                                [&](const std::string& pattern) { return matches(pattern, parameter.name); });
           });
       if (first == options.named_groups.end()) continue;
-      const auto index = static_cast<std::uint32_t>(first - options.named_groups.begin());
-      used[index] = true;
-      parameter.group = index + 1;
+      const auto place = static_cast<std::size_t>(first - options.named_groups.begin());
+      used[place] = true;
+      parameter.group = static_cast<std::uint32_t>(number_of(place));
     }
   require_matches(options, names);
   for (std::size_t g = 0; g < used.size(); ++g)
@@ -181,19 +187,20 @@ void assign_groups(std::vector<UnitSpec>& units, const ResolvedOptions& options)
       throw UsageError(
           fmt::format("{}: all that group {} matches belongs to the groups before it: the first match wins. "
                       "Put it first, or leave it out.",
-                      options.parameter_groups_name, g));
+                      options.parameter_groups_name, number_of(g)));
 }
 
 std::vector<std::string> group_lines(const std::vector<UnitSpec>& units, const ResolvedOptions& options) {
   std::vector<std::string> lines;
-  for (std::size_t g = 0; g < options.named_groups.size(); ++g) {
+  if (options.named_groups.empty()) return lines;
+  for (std::size_t g = 0; g <= options.named_groups.size(); ++g) {
     std::uint64_t tensors = 0, numel = 0;
     for (const UnitSpec& unit : units)
       for (const ParameterSpec& parameter : unit.parameters)
-        if (parameter.group == g + 1) ++tensors, numel += parameter.numel();
-    lines.push_back(fmt::format("parameter group {}: {} parameters in {} tensor{}: {}", g, numel, tensors,
-                                tensors == 1 ? "" : "s",
-                                parameter_groups_json({options.named_groups[g]})[0].dump()));
+        if (parameter.group == g) ++tensors, numel += parameter.numel();
+    lines.push_back(fmt::format(
+        "parameter group {}: {} parameters in {} tensor{}: {}", g, numel, tensors, tensors == 1 ? "" : "s",
+        g == 0 ? "all others" : parameter_groups_json({options.named_groups[g - 1]})[0].dump()));
   }
   return lines;
 }
