@@ -122,7 +122,8 @@ Table batch_keys() {
 
 Table precision_keys() {
   return {
-      {"bf16.enabled", works, "", "false", "bf16 when true, fp32 when false and not fp16", set_bf16},
+      {"bf16.enabled", works, "", "false", "bf16 when true, fp32 when false or left out and not fp16",
+       set_bf16},
       {"fp16.enabled", works, "", "false", "fp16 when true", set_fp16},
       {"fp16.auto_cast", hint, "", "false", ""},
       {"fp16.loss_scale", works, "loss_scale", "0", "fixed loss scale; 0: dynamic"},

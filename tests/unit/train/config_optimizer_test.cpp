@@ -153,6 +153,23 @@ TEST(Config, deepspeeds_optimizers_and_their_parameters_are_those_that_they_name
               HasSubstr("adam_w_mode"));
 }
 
+TEST(Config, a_type_that_is_not_available_is_refused_by_its_name_wherever_it_stands) {
+  const auto both = [](const std::string& section, const std::string& type, const std::string& params) {
+    const std::string first = fmt::format(R"({{"{}": {{"type": "{}", "params": {{{}}}}}}})", section, type,
+                                          params),
+                      last = fmt::format(R"({{"{}": {{"params": {{{}}}, "type": "{}"}}}})", section, params,
+                                         type);
+    EXPECT_EQ(refusal(last), refusal(first)) << type;
+    return refusal(last);
+  };
+  EXPECT_THAT(both("optimizer", "OneBitAdam", R"("lr": 1e-3, "freeze_step": 400, "cuda_aware": false)"),
+              HasSubstr("\"optimizer.type\": the optimizer \"OneBitAdam\" is not available"));
+  EXPECT_THAT(both("scheduler", "OneCycle", R"("cycle_min_lr": 1e-4)"),
+              HasSubstr("\"scheduler.type\": the scheduler \"OneCycle\" is not available"));
+  EXPECT_THAT(both("optimizer", "AdamW", R"("freeze_step": 400)"),
+              HasSubstr("freeze_step\" is not a known key"));
+}
+
 TEST(Config, a_setting_of_another_optimizer_is_refused_with_what_it_needs) {
   const auto with = [](const std::string& optimizer, const std::string& setting, const std::string& value) {
     return refusal("", {{"optimizer", optimizer}, {setting, value}});
@@ -181,7 +198,8 @@ TEST(Config, types_of_master_and_moments_are_set_by_flags_and_by_deepspeeds_keys
       R"({"bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true}})");
   EXPECT_EQ(file.engine.master_dtype, MasterDType::bf16);
   EXPECT_EQ(file.engine.moment_dtype, MomentDType::bf16);
-  EXPECT_EQ(resolve(R"({"bf16": {"bf16_optimizer_states": false}})").engine.moment_dtype, MomentDType::f32);
+  EXPECT_EQ(resolve(R"({"bf16": {"enabled": true, "bf16_optimizer_states": false}})").engine.moment_dtype,
+            MomentDType::f32);
   EXPECT_THAT(refusal("", {{"master_dtype", "bf16"}, {"dtype", "fp32"}}), HasSubstr("--dtype bf16"));
   EXPECT_THAT(refusal("", {{"master_dtype", "none"}, {"offload_optimizer", "cpu"}}),
               HasSubstr("--offload-parameters"));
