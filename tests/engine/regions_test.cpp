@@ -1,5 +1,6 @@
 // What the host's update is given in a step of the engine: regions of several blocks, the size of the whole
 // update, and pieces that run on the node where their states lie.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -43,6 +44,11 @@ class WatchedEngine {
   void step() {
     module_.run(engine_, *device_, 0, state_.iteration++);
     engine_.step(1e-3, state_);
+  }
+  void step_without(std::size_t unit) {
+    module_.silent[unit] = true;
+    step();
+    module_.silent[unit] = false;
   }
 
  private:
@@ -124,8 +130,32 @@ TEST(UpdateRegions, know_the_size_of_the_whole_update_in_every_tier_of_the_host)
   }
 }
 
-// Without the first unit, blocks meet in a region that are neighbours in the update alone.
-TEST(UpdateRegions, without_the_blocks_of_a_silent_unit_are_as_large_and_give_the_same_states) {
+std::vector<UnitSpec> three_units_of_13_blocks() {
+  std::vector<UnitSpec> units;
+  for (const char* name : {"a", "b", "c"})
+    units.push_back({name, {{.name = name, .shape = {4096 * 13}, .initial_std = 0.5f}}});
+  return units;
+}
+
+// Of 39 blocks regions have 10. The blocks of a unit without a gradient leave no gap.
+TEST(UpdateRegions, without_the_blocks_of_a_silent_unit_are_as_large) {
+  for (std::size_t unit = 0; unit < 3; ++unit) {
+    const TemporaryFolder folder;
+    std::vector<std::uint64_t> blocks;
+    WatchedEngine engine(
+        options_of({1, Tier::host, Tier::device, Tier::device}, folder), three_units_of_13_blocks(),
+        [&](std::span<const GroupSpan> spans, std::span<const OptimizerArguments>, std::uint64_t) {
+          std::uint64_t numel = 0;
+          for (const GroupSpan& part : spans) numel += part.span.numel;
+          blocks.push_back(numel / 4096);
+        });
+    engine.step_without(unit);
+    EXPECT_THAT(blocks, ::testing::UnorderedElementsAre(10, 10, 6)) << unit;
+  }
+}
+
+// Blocks meet in a region that are neighbours in the update alone.
+TEST(UpdateRegions, without_the_blocks_of_a_silent_unit_give_the_same_states_on_device_and_host) {
   std::vector<std::uint64_t> hashes;
   for (const Combination& combination : {Combination{1, Tier::device, Tier::device, Tier::device},
                                          {1, Tier::host, Tier::device, Tier::device},
@@ -134,8 +164,7 @@ TEST(UpdateRegions, without_the_blocks_of_a_silent_unit_are_as_large_and_give_th
     run.options = with(run.options, combination);
     run.options.swap_block_bytes = 12 * 4096;
     run.device.link_bytes_per_second = 20e6;
-    for (const char* name : {"a", "b", "c"})
-      run.units.push_back({name, {{.name = name, .shape = {4096 * 13}, .initial_std = 0.5f}}});
+    for (UnitSpec& unit : three_units_of_13_blocks()) run.units.push_back(std::move(unit));
     run.before_step = [](int, std::uint64_t step, ToyModule& module) {
       for (std::size_t unit = 0; unit < 3; ++unit) module.silent[6 + unit] = step % 3 == unit;
     };
