@@ -174,7 +174,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   MemoryPlan plan = plan_as_asked(request);
   std::uint32_t too_many = plan.update_region_blocks;
   if (plan.host_fits() || too_many == 1) return plan;
-  const auto with_regions_of = [smaller = request](std::uint32_t blocks) mutable {
+  auto with_regions_of = [smaller = request](std::uint32_t blocks) mutable {
     smaller.engine.update_region_blocks = blocks;
     return plan_as_asked(smaller);
   };
