@@ -68,7 +68,7 @@ std::vector<NativeSetting> state_settings() {
        set_master,
        get_master},
       {{"moments", group, "TYPE",
-        "fp32, bf16 (rounded stochastically) or int8 (by blocks of 64) (default fp32)"},
+        "fp32, or bf16 or int8 (by blocks of 64), both rounded stochastically (default fp32)"},
        set_moments,
        get_moments},
   };
