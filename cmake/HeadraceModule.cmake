@@ -30,8 +30,12 @@ function(headrace_discover program)
   cmake_parse_arguments(arg "" "TIMEOUT" "LABELS" ${ARGN})
   # One label "fast,tsan", which -L finds by either word: discovery takes lists apart (of two labels it keeps the first).
   list(JOIN arg_LABELS "," label)
+  set(serial OFF)
+  if("alone" IN_LIST arg_LABELS)
+    set(serial ON)
+  endif()
   gtest_discover_tests(${program} TEST_PREFIX "${program}." NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS "${label}" TIMEOUT ${arg_TIMEOUT})
+                       PROPERTIES LABELS "${label}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${serial})
   if("tsan" IN_LIST arg_LABELS)
     add_dependencies(tsan_programs ${program})
   endif()

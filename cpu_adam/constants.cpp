@@ -26,6 +26,20 @@ void require_meaning(const OptimizerArguments& a) {
     throw UsageError("optimizer: Nesterov momentum needs a momentum above 0 and no dampening");
 }
 
+// A factor that fp32 cannot hold would make every weight infinite or NaN; an epsilon that becomes 0 divides
+// by it.
+void require_fp32(const UpdateConstants& c, const OptimizerArguments& a) {
+  constexpr const char* fits = "such that fp32 holds what it comes to";
+  require(std::isfinite(c.gradient_scale), "gradient scale", a.gradient_scale, "finite");
+  require(std::isfinite(c.beta1), "momentum", a.momentum, fits);
+  require(std::isfinite(c.epsilon) && (c.epsilon > 0 || a.epsilon == 0), "epsilon", a.epsilon,
+          "0 or a number above 0 that fp32 holds");
+  require(std::isfinite(c.coupled_decay), "weight decay", a.weight_decay, fits);
+  require(std::isfinite(c.decay), "weight decay times the learning rate", a.learning_rate * a.weight_decay,
+          fits);
+  require(std::isfinite(c.step_size), "learning rate", a.learning_rate, fits);
+}
+
 bool decay_is_coupled(const OptimizerArguments& a) {
   if (a.kind == OptimizerKind::adam) return !a.decoupled;
   return a.kind != OptimizerKind::lion;
@@ -50,7 +64,7 @@ UpdateConstants constants_of(const OptimizerArguments& a) {
   const bool sgd = a.kind == OptimizerKind::sgd, coupled = decay_is_coupled(a);
   const double bias2 = 1.0 - std::pow(a.beta2, static_cast<double>(a.step));
   const double rest1 = !sgd ? 1.0 - a.beta1 : a.step == 1 ? 1.0 : 1.0 - a.dampening;
-  return {
+  const UpdateConstants constants{
       .kind = a.kind,
       .amsgrad = a.kind == OptimizerKind::adam && a.amsgrad,
       .momentum = sgd && a.momentum != 0.0,
@@ -67,6 +81,8 @@ UpdateConstants constants_of(const OptimizerArguments& a) {
       .step_size = static_cast<float>(step_size(a)),
       .rounding_key = rounding_key(a.seed, a.step),
   };
+  require_fp32(constants, a);
+  return constants;
 }
 
 }  // namespace headrace

@@ -7,12 +7,13 @@
 namespace headrace {
 namespace {
 
-// A moment of one block between its update and its encoding; of squared ones the roots.
+// One block between its update and its encoding: its moments, of squared ones the roots, and random bits.
 template <class V>
-struct KeptMoment {
+struct KeptBlock {
   static constexpr int vectors = quantised_block_numel / V::width;
-  typename V::Floats values[vectors];
-  float inverse_scale;
+  typename V::Floats values[most_moments][vectors];
+  typename V::Integers random[vectors];
+  float inverse_scale[most_moments];
 };
 
 template <class V, bool squared>
@@ -25,7 +26,7 @@ template <class V, bool squared>
 template <class V, class Rule, class Master>
 class QuantisedUpdate {
  public:
-  using Block = KeptMoment<V>[most_moments];
+  using Block = KeptBlock<V>;
 
   [[gnu::always_inline]] QuantisedUpdate(const UpdateSpan& span, const UpdateConstants& constants,
                                          Stores stores)
@@ -41,40 +42,44 @@ class QuantisedUpdate {
   [[gnu::always_inline]] void update(std::uint64_t first, Block& kept) const {
     parameters_.prefetch_after(first);
     PendingSteps<V> pending;
+    random_.of_block(first, kept.random);
     direct(first, kept, pending);
-    if constexpr (Parameters<V, Rule, Master>::random) {
-      random_.of_moments(first, pending.random);
-      for (auto& bits : pending.random) bits = random_.more(bits);
-    }
+    if constexpr (Parameters<V, Rule, Master>::random)
+      for (int j = 0; j < pending.vectors; ++j) pending.random[j] = random_.more(kept.random[j]);
     typename V::Floats largest[most_moments] = {};
     for (int j = 0; j < pending.vectors; ++j) {
       for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
-        auto& x = kept[k].values[j];
+        auto& x = kept.values[k][j];
         if constexpr (Rule::squared[k]) x = V::sqrt(x);
         largest[k] = V::larger(Rule::squared[k] ? x : magnitude<V>(x), largest[k]);  // a root has no sign
       });
       if constexpr (Rule::divisor >= 0)
         pending.denominator[j] =
-            Rule::template denominator<V>(parameters_.factors, kept[Rule::divisor].values[j]);
+            Rule::template denominator<V>(parameters_.factors, kept.values[Rule::divisor][j]);
     }
     parameters_.step(first, pending);
     parameters_.store_low_tile(first);
     for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
       float& stored = scales_[k][first / quantised_block_numel];
       stored = stored_scale(V::largest(largest[k]), Rule::squared[k]);
-      kept[k].inverse_scale = inverse_scale(stored);
+      kept.inverse_scale[k] = inverse_scale(stored);
     });
   }
 
   [[gnu::always_inline]] void encode(std::uint64_t first, const Block& kept) const {
     for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
-      const auto inverse = V::set(kept[k].inverse_scale);
-      for (int j = 0; j < KeptMoment<V>::vectors; j += 4) {
+      const auto inverse = V::set(kept.inverse_scale[k]);
+      for (int j = 0; j < Block::vectors; j += 4) {
         std::uint8_t* const to = codes_[k] + first + j * V::width;
+        typename V::Integers drawn[4];
+        for (int i = 0; i < 4; ++i) {
+          const auto bits = kept.random[j + i];
+          drawn[i] = random_.template drawn<k>(bits, k == 2 ? random_.more(bits) : bits);
+        }
         if constexpr (Rule::squared[k]) {
-          encode_roots<V>(to, kept[k].values + j, inverse);
+          encode_roots<V>(to, kept.values[k] + j, inverse, drawn);
         } else {
-          encode_signed<V>(to, kept[k].values + j, inverse);
+          encode_signed<V>(to, kept.values[k] + j, inverse, drawn);
         }
       }
     });
@@ -94,7 +99,7 @@ class QuantisedUpdate {
         m[k] = decoded<V, Rule::squared[k]>(codes_[k] + i, scale[k]);
       });
       pending.direction[j] = parameters_.direct(i, m);
-      for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) { kept[k].values[j] = m[k]; });
+      for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) { kept.values[k][j] = m[k]; });
     }
   }
 

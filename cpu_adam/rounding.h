@@ -50,16 +50,26 @@ class RandomBits {
   using Integers = typename V::Integers;
 
   [[gnu::always_inline]] RandomBits(std::uint64_t stretch, std::uint64_t first_element)
-      : low_key_(V::splat(static_cast<std::uint32_t>(stretch))),
+      : low_key_(static_cast<std::uint32_t>(stretch)),
         high_key_(V::splat(static_cast<std::uint32_t>(stretch >> 32))),
-        first_(V::splat(static_cast<std::uint32_t>(first_element)) + V::lanes()) {}
+        first_(static_cast<std::uint32_t>(first_element)) {}
 
   // Of elements i, i + 1, ... of the span.
   template <int vectors>
   [[gnu::always_inline]] void of_moments(std::uint64_t i, Integers (&bits)[vectors]) const {
-    Integers number = first_ + V::splat(static_cast<std::uint32_t>(i));
-    for (int j = 0; j < vectors; ++j, number += static_cast<std::uint32_t>(V::width))
-      bits[j] = of_number(number);
+    Integers number = V::splat(first_ + static_cast<std::uint32_t>(i)) + V::lanes();
+    for (int j = 0; j < vectors; ++j, number += static_cast<std::uint32_t>(V::width)) {
+      const Integers x = number ^ low_key_;
+      bits[j] = mixed(x ^ (x >> 16));
+    }
+  }
+  // The same of a quantisation block: its elements share the bits that the first line above shifts.
+  template <int vectors>
+  [[gnu::always_inline]] void of_block(std::uint64_t i, Integers (&bits)[vectors]) const {
+    const std::uint32_t x = (first_ + static_cast<std::uint32_t>(i)) ^ low_key_;
+    const Integers first = V::splat(x ^ x >> 16);
+    for (int j = 0; j < vectors; ++j)
+      bits[j] = mixed(first ^ (V::lanes() + static_cast<std::uint32_t>(j * V::width)));
   }
   [[gnu::always_inline]] static Integers more(Integers of_moments) {
     Integers x = of_moments * 0x9e3779b1u;
@@ -67,11 +77,14 @@ class RandomBits {
     x *= 0x2c1b3c6du;
     return x ^ (x >> 13);
   }
+  // The 16 bits of moment k, from moment_bits and more_bits.
+  template <int k>
+  [[gnu::always_inline]] static Integers drawn(Integers of_moments, Integers more) {
+    return k == 0 ? of_moments & 0xffffu : (k == 1 ? of_moments : more) >> 16;
+  }
 
  private:
-  [[gnu::always_inline]] Integers of_number(Integers x) const {
-    x ^= low_key_;
-    x ^= x >> 16;
+  [[gnu::always_inline]] Integers mixed(Integers x) const {
     x *= 0x7feb352du;
     x ^= x >> 15;
     x += high_key_;
@@ -79,7 +92,9 @@ class RandomBits {
     return x ^ (x >> 16);
   }
 
-  Integers low_key_, high_key_, first_;
+  std::uint32_t low_key_;
+  Integers high_key_;
+  std::uint32_t first_;
 };
 
 }  // namespace

@@ -169,7 +169,7 @@ void update_vectors(const UpdateSpan& span, const UpdateConstants& constants, St
       typename V::Integers more{};
       if constexpr (parameters.random || (random_moments && Rule::moments > 2)) more = random.more(bits);
       for_each_moment<Rule>([&]<int k>() __attribute__((always_inline)) {
-        const auto drawn = k == 0 ? bits & 0xffffu : (k == 1 ? bits : more) >> 16;
+        const auto drawn = random.template drawn<k>(bits, more);
         V::store(moments[k] + i, random_moments ? stochastic_upper<V>(m[k], drawn) : m[k], Whole{});
       });
       pending.random[j] = more;

@@ -120,7 +120,9 @@ struct QuantisedUpdate {
     if (lane == 0) scales[j][block] = scale;
     for (int e = 0; e < elements_a_thread; ++e) {
       const std::int64_t i = block * block_numel + lane + e * warp_threads;
-      if (i < numel) codes[j][i] = squared[j] ? encode_root(kept[e], inverse) : encode_signed(kept[e], inverse);
+      if (i >= numel) continue;
+      const std::uint32_t random = arrays.bits(i).of_moment(j);
+      codes[j][i] = squared[j] ? encode_root(kept[e], inverse, random) : encode_signed(kept[e], inverse, random);
     }
   }
 };

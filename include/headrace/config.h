@@ -26,16 +26,19 @@ struct BatchSizes {
   std::uint64_t global = 0, micro = 0, accumulation = 0, world = 1;
 };
 
-// The learning rate as a function of the iteration alone: the same on every rank, advanced by skipped steps
-// too.
+// The learning rate as a function of a count of steps alone, the same on every rank: of all steps, those that
+// are skipped too; of DeepSpeed's schedulers, of the updates that were applied.
 struct ScheduleOptions {
   enum class Decay : std::uint8_t { constant, linear, cosine };
-  // linear reaches the peak at the last warm-up step; the DeepSpeed shapes start at `start` exactly.
+  // linear reaches the peak at the last warm-up step. The DeepSpeed shapes start at `start` exactly, and, as
+  // its engine moves its schedulers on behind the update, everything is one step later.
   enum class Warmup : std::uint8_t { linear, deepspeed_linear, deepspeed_log };
   Decay decay = Decay::cosine;
   Warmup warmup = Warmup::linear;
   double peak = 3e-4, start = 0.0, floor = 3e-5;
   std::uint64_t warmup_steps = 0, total_steps = 100;
+
+  bool of_deepspeed() const { return warmup != Warmup::linear; }
 };
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
@@ -138,6 +141,10 @@ void assign_groups(std::vector<UnitSpec>& units, const ResolvedOptions& options)
 // A line for each of the groups given: what it holds of these units, and how it is updated.
 std::vector<std::string> group_lines(const std::vector<UnitSpec>& units, const ResolvedOptions& options);
 
-double learning_rate(const ScheduleOptions& schedule, std::uint64_t iteration);
+// "adamw, betas 0.9 0.95, epsilon 1e-08, weight decay 0.1; fp32 master, fp32 moments"
+std::string optimizer_line(const EngineOptions& engine);
+
+// Of the step before which so many were counted.
+double learning_rate(const ScheduleOptions& schedule, std::uint64_t counted);
 
 }  // namespace headrace

@@ -35,12 +35,15 @@ struct EngineOptions {
   double clip = 1.0;            // global norm; 0: no clipping
   LossScaleOptions loss_scale;  // of fp16 models
   OptimizerArguments optimizer;
-  std::vector<ParameterGroup> groups = {{}};  // by number (units.h); at least one
+  std::vector<ParameterGroup> groups = {{}};  // by number, in messages too (units.h)
   MasterDType master_dtype = MasterDType::f32;
   MomentDType moment_dtype = MomentDType::f32;
   std::uint64_t seed = 0;  // of initial values and of stochastic rounding
 
-  Bytes host_memory_bytes = 0;       // hard limit of the host tier
+  Bytes host_memory_bytes = 0;  // hard limit of the host tier
+  // Most optimizer blocks of an update's region where gradients or parameters move for it, each in buffers of
+  // its own: fewer take less host memory (MemoryPlan::update_region_blocks) and give the same states.
+  std::uint32_t update_region_blocks = ~std::uint32_t{0};
   Bytes bucket_bytes = 4 << 20;      // communication bucket, constant
   Bytes swap_block_bytes = 3 << 20;  // optimizer block: states of whole norm chunks (optimizer_blocks.h)
   std::uint32_t swap_buffers = 8;    // at least 3

@@ -1,6 +1,6 @@
 // The optimizers: their hyper-parameters and the fp32 factors that every implementation computes with.
-// Semantics and defaults are PyTorch's (Lion's: Chen et al. 2023). Pure data; the step number is an argument,
-// never hidden state.
+// Semantics are PyTorch's (Lion's: Chen et al. 2023), and the defaults of the struct those of
+// torch.optim.Adam. Pure data; the step number is an argument, never hidden state.
 //
 // Each line one correctly rounded fp32 operation or fma, on every instruction set and device, with p the
 // master parameter:
@@ -15,9 +15,10 @@
 //   sgd      momentum: m = fma(beta1, m, one_minus_beta1 * g)   u = nesterov ? fma(beta1, m, g) : m   (else u
 //   is g)
 //            p = p - step_size * u
-// The step counts updates of the whole model: sgd's buffer starts as the gradient of the first. torch counts
-// by parameter, so one whose first gradient comes later starts its buffer then; here that gradient is
-// dampened.
+// The step counts updates of the whole model, torch's those of one parameter. It shows where a parameter's
+// first gradient comes later than others': its bias corrections (adam) and rate decay (adagrad) are those of
+// the model's step here, and its first gradient is dampened (sgd), whose buffer starts as the gradient of
+// step 1.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +62,8 @@ struct UpdateConstants {
   float step_size;      // adam: learning_rate / (1 - beta1^step); adagrad: / (1 + (step - 1) * rate_decay)
   std::uint64_t rounding_key;  // of stochastic rounding: seed and step (state_codes.h)
 };
-// Throws UsageError on a negative or NaN rate, decay, epsilon, momentum or dampening, on a beta outside [0,
-// 1), on Nesterov without momentum or with dampening, and on step 0.
+// Throws UsageError on a negative or NaN rate, decay, epsilon, momentum or dampening, a beta outside [0, 1),
+// Nesterov without momentum or with dampening, step 0, and factors or an epsilon that fp32 cannot hold.
 UpdateConstants constants_of(const OptimizerArguments& arguments);
 
 }  // namespace headrace

@@ -13,7 +13,7 @@
 
 namespace headrace {
 
-// bf16 is rounded stochastically, int8 block-wise (state_codes.h).
+// bf16 and int8, which has a scale for each block, are rounded stochastically (state_codes.h).
 enum class MomentDType : std::uint8_t { f32, bf16, int8 };
 // none: the parameters themselves are the master, fp32 or stochastically rounded bf16, and the state holds
 // moments alone.

@@ -37,10 +37,15 @@ struct MemoryPlan {
   Bytes device_limit = 0, host_limit = 0, machine_limit = 0;
   int world_size = 1, stage = 0;
   bool device_is_host = true;
+  // What the engine is to be told (EngineOptions). 1 where an update moves nothing.
+  std::uint32_t update_region_blocks = 1;
   Bytes machine_bytes() const { return host.total() + (device_is_host ? device.total() : 0); }
+  bool host_fits() const;  // the limits that host memory counts against
   bool fits() const;
 };
 
+// With as large regions of the update as the request allows and host memory holds; the smallest where none
+// fit.
 MemoryPlan plan_memory(const PlanRequest& request);
 // Bytes on the wire of one optimizer step, summed over ranks: what the communicator's counters must show.
 // `first_step`: before the order of acquires is known.

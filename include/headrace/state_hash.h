@@ -21,7 +21,8 @@ std::uint64_t hash_bytes(std::string_view bytes);
 // Moments in the order of moment_of.
 enum class StateKind : std::uint64_t { master = 0, moment_0 = 1, moment_1 = 2, moment_2 = 3 };
 
-// Key of a parameter's elements: XXH64(name, seed 0) ^ kind.
+// Key of a parameter's elements: splitmix64(XXH64(name, seed 0) ^ kind). Mixed, so that no element of one
+// kind counts as its neighbour of another.
 std::uint64_t state_key(std::string_view parameter, StateKind kind);
 // Sum modulo 2^64 over values[j] of splitmix64(splitmix64(key + index) ^ bits(values[j])), index = first + j.
 // Sums of disjoint ranges add up, in any order.

@@ -18,8 +18,9 @@ struct RunPlan {
 RunPlan plan_run(const ResolvedOptions& options);
 
 // Throws DoesNotFit with the ledger and the smallest change that fits, when the plan is over a limit given or
-// over the memory that this machine has available.
-void require_fit(const ResolvedOptions& options, const RunPlan& plan);
+// over the memory that this machine has available; makes the regions of its update smaller where that is
+// enough.
+void require_fit(const ResolvedOptions& options, RunPlan& plan);
 
 // Whether the disks of the swap paths hold the stores of all ranks of this host, an earlier run's space
 // included.

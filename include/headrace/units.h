@@ -21,7 +21,7 @@ struct ParameterSpec {
   bool weight_decay = true;         // whether its group's decay applies, unless the group says so for all
   float initial_std = 0.0f;         // normal(initial_mean, initial_std); 0: constant initial_mean
   float initial_mean = 0.0f;
-  std::uint32_t group = 0;  // of EngineOptions::groups (parameter_groups.h)
+  std::uint32_t group = 0;  // of EngineOptions::groups; 0 is that of all who name none
   std::uint64_t numel() const;
 };
 

@@ -137,7 +137,12 @@ std::optional<std::uint64_t> count_of(std::string_view text) {
   std::uint64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-  const int shift = unit.empty() ? 0 : unit == "Ki" ? 10 : unit == "Mi" ? 20 : unit == "Gi" ? 30 : -1;
+  const int shift = unit.empty()   ? 0
+                    : unit == "Ki" ? 10
+                    : unit == "Mi" ? 20
+                    : unit == "Gi" ? 30
+                    : unit == "Ti" ? 40
+                                   : -1;
   const bool too_large = error == std::errc::result_out_of_range;
   if ((error != std::errc{} && !too_large) || shift < 0 || (count == 0 && !too_large)) return std::nullopt;
   return too_large || count > most_elements >> shift ? most_elements + 1 : count << shift;

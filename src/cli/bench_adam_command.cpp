@@ -108,7 +108,9 @@ void add_bench_adam(CLI::App& bench, int& status) {
   add("--format", flags->formats,
       fmt::format("any of {} (default all)", fmt::join(adam_bench_formats(), ", ")), "NAME,...");
   add("--optimizer", flags->optimizers,
-      fmt::format("any of {} (default adamw)", fmt::join(adam_bench_optimizers(), ", ")), "NAME,...");
+      fmt::format("any of {} (default adamw; sgd has momentum 0.9)",
+                  fmt::join(adam_bench_optimizers(), ", ")),
+      "NAME,...");
   add("--elements", flags->elements,
       fmt::format("sizes, or tensors of a size in one call (default {})", fmt::join(shapes, ",")),
       "N,COUNTxN,...");

@@ -38,6 +38,11 @@ nlohmann::ordered_json to_json(const AdamBenchReport& report) {
           {"notes", report.notes}};
 }
 
+// Whether the results at `at` and before it belong to one block of lines.
+static bool continues(const std::vector<AdamBenchResult>& results, std::size_t at) {
+  return results[at - 1].format == results[at].format && results[at - 1].optimizer == results[at].optimizer;
+}
+
 std::string to_text(const AdamBenchReport& report) {
   std::size_t name_width = 4;
   for (const AdamBenchResult& result : report.results) name_width = std::max(name_width, result.name.size());
@@ -50,11 +55,11 @@ std::string to_text(const AdamBenchReport& report) {
   for (const std::string& note : report.notes) text += note + '\n';
   text += fmt::format("\n{:<{}}{:>8}{:>11}{:>9}{:>8}{:>10}{:>8}\n", "case", name_width, "bytes", "time",
                       "GB/s", "+-", "ceiling", "ratio");
-  const AdamBenchResult* before = nullptr;
-  for (const AdamBenchResult& result : report.results) {
-    if (before != nullptr && (before->format != result.format || before->optimizer != result.optimizer))
-      text += '\n';
-    before = &result;
+  bool has_blocks = false;  // of more than a line
+  for (std::size_t i = 1; i < report.results.size(); ++i) has_blocks |= continues(report.results, i);
+  for (std::size_t i = 0; i < report.results.size(); ++i) {
+    const AdamBenchResult& result = report.results[i];
+    if (i > 0 && has_blocks && !continues(report.results, i)) text += '\n';
     text += fmt::format("{:<{}}{:>8.4g}{:>11}{:>9.2f}{:>8.2f}{:>9.2f}{}{:>8.3f}\n", result.name, name_width,
                         result.bytes_per_element, time_text(result.seconds), result.value, result.deviation,
                         result.ceiling, result.streaming_ceiling ? "s" : " ", result.ratio);

@@ -120,7 +120,8 @@ std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
                                  memory.stage, memory.world_size, memory.world_size == 1 ? "" : "s",
                                  options.batch.micro, options.model_options.sequence);
   const StateFormat states = options.engine.state_format();
-  text += fmt::format("optimizer: {}; {} bytes a parameter\n", text_of(states), bytes_a_parameter(states));
+  text += fmt::format("optimizer: {}; {} bytes a parameter\n", optimizer_line(options.engine),
+                      bytes_a_parameter(states));
   for (const std::string& line : group_lines(report.run.request.units, options)) text += line + '\n';
   text += ledger_table(memory) + '\n';
   if (memory.world_size > 1)

@@ -107,7 +107,8 @@ void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
       add_host(plan, MemoryTag::optimizer, bytes_of_chosen(blocks, cached_blocks(blocks, options), options));
       break;
   }
-  const UpdateStaging staging = plan_staging(rank.units, options, rank.placement);
+  const UpdateStaging staging = plan_staging(rank.units, blocks, options, rank.placement);
+  if (staging.moves()) plan.update_region_blocks = staging.region_blocks;
   add_host(plan, MemoryTag::staging, staging.visit_bytes);
   if (staging.on_device)
     add_device(plan, MemoryTag::staging, staging.total_bytes());
@@ -139,7 +140,8 @@ RankPlan plan_rank(const PlanRequest& request, int rank) {
   return plan;
 }
 
-MemoryPlan plan_memory(const PlanRequest& request) {
+// With regions of as many blocks as the request says, fitting or not.
+static MemoryPlan plan_as_asked(const PlanRequest& request) {
   MemoryPlan largest{.device = {},
                      .host = {},
                      .nvme = {},
@@ -161,6 +163,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
     keep_larger(largest.device, plan.device);
     keep_larger(largest.host, plan.host);
     keep_larger(largest.nvme, plan.nvme);
+    largest.update_region_blocks = std::max(largest.update_region_blocks, plan.update_region_blocks);
     largest.nvme_path_bytes.resize(std::max(largest.nvme_path_bytes.size(), plan.nvme_path_bytes.size()));
     for (std::size_t path = 0; path < plan.nvme_path_bytes.size(); ++path)
       largest.nvme_path_bytes[path] = std::max(largest.nvme_path_bytes[path], plan.nvme_path_bytes[path]);
@@ -168,10 +171,33 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   return largest;
 }
 
-bool MemoryPlan::fits() const {
-  return (device_limit == 0 || device.total() <= device_limit) &&
-         (host_limit == 0 || host.total() <= host_limit) &&
+MemoryPlan plan_memory(const PlanRequest& request) {
+  MemoryPlan plan = plan_as_asked(request);
+  std::uint32_t too_many = plan.update_region_blocks;
+  if (plan.host_fits() || too_many == 1) return plan;
+  auto with_regions_of = [smaller = request](std::uint32_t blocks) mutable {
+    smaller.engine.update_region_blocks = blocks;
+    return plan_as_asked(smaller);
+  };
+  plan = with_regions_of(1);
+  if (!plan.host_fits()) return plan;
+  while (too_many - plan.update_region_blocks > 1) {
+    const std::uint32_t blocks = std::midpoint(plan.update_region_blocks, too_many);
+    if (MemoryPlan larger = with_regions_of(blocks); larger.host_fits())
+      plan = std::move(larger);
+    else
+      too_many = blocks;
+  }
+  return plan;
+}
+
+bool MemoryPlan::host_fits() const {
+  return (host_limit == 0 || host.total() <= host_limit) &&
          (machine_limit == 0 || machine_bytes() <= machine_limit);
+}
+
+bool MemoryPlan::fits() const {
+  return (device_limit == 0 || device.total() <= device_limit) && host_fits();
 }
 
 }  // namespace headrace

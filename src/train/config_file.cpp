@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "headrace/errors.h"
@@ -87,6 +89,15 @@ bool waits_for_switch(const std::string& path) {
   return (path.starts_with("bf16.") || path.starts_with("fp16.")) && !path.ends_with(".enabled");
 }
 
+// "type" first: it says what the others may be, wherever it stands.
+std::vector<Json::const_iterator> members_of(const Json& section) {
+  std::vector<Json::const_iterator> members;
+  for (auto member = section.begin(); member != section.end(); ++member) members.push_back(member);
+  std::stable_partition(members.begin(), members.end(),
+                        [](const Json::const_iterator& member) { return member.key() == "type"; });
+  return members;
+}
+
 class Walker {
  public:
   Walker(const std::string& origin, Settings& settings) : origin_(origin), settings_(settings) {}
@@ -100,12 +111,15 @@ class Walker {
   std::string label(const std::string& path) const { return fmt::format("{}: \"{}\"", origin_, path); }
   void apply(const DeepSpeedKey& key, const ConfigValue& value);
   void claim(const std::string& native, const std::string& path);
-  void apply_waiting(std::string_view section, bool switched_off);
+  // Without `enabled`: as in DeepSpeed off, but for "auto", which leaves the section to `otherwise`.
+  bool is_on(const std::string& section, std::optional<bool> enabled, bool otherwise) const;
+  void apply_waiting(std::string_view section, bool switched_on);
 
   const std::string& origin_;
   Settings& settings_;
   std::map<std::string, std::string> set_by_;  // native setting -> key of the file
   std::vector<std::pair<const DeepSpeedKey*, ConfigValue>> waiting_;
+  std::set<std::string> not_switched_;  // sections that do not say "enabled"
   UnusedKeys unused_;
 };
 
@@ -137,7 +151,9 @@ void Walker::apply(const DeepSpeedKey& key, const ConfigValue& value) {
 }
 
 void Walker::walk(const Json& object, const std::string& prefix) {
-  for (const auto& [name, value] : object.items()) {
+  for (const Json::const_iterator& member : members_of(object)) {
+    const std::string& name = member.key();
+    const Json& value = member.value();
     const auto alias = prefix.empty() ? section_aliases().find(name) : section_aliases().end();
     const std::string path = prefix + (alias == section_aliases().end() ? name : alias->second);
     if (path == native_section) continue;
@@ -150,6 +166,8 @@ void Walker::walk(const Json& object, const std::string& prefix) {
       if (value.is_null()) continue;
       if (!value.is_object())
         throw UsageError(fmt::format("{} is a section: write an object in braces.", label(path)));
+      if (const auto enabled = value.find("enabled"); enabled == value.end() || enabled->is_null())
+        not_switched_.insert(path);
       walk(value, path + '.');
     } else {
       throw UsageError(fmt::format("{} is not a known key.{}", label(path), suggestion(path)));
@@ -157,11 +175,15 @@ void Walker::walk(const Json& object, const std::string& prefix) {
   }
 }
 
+bool Walker::is_on(const std::string& section, std::optional<bool> enabled, bool otherwise) const {
+  return enabled.value_or(!not_switched_.contains(section) && otherwise);
+}
+
 // As in DeepSpeed, what a section that is switched off says is not used; that it can be read is checked.
-void Walker::apply_waiting(std::string_view section, bool switched_off) {
+void Walker::apply_waiting(std::string_view section, bool switched_on) {
   for (const auto& [key, value] : waiting_) {
     if (!key->path.starts_with(section)) continue;
-    if (!switched_off) {
+    if (switched_on) {
       apply(*key, value);
     } else if (!value.json().is_null()) {
       Settings unused;
@@ -171,8 +193,8 @@ void Walker::apply_waiting(std::string_view section, bool switched_off) {
   }
 }
 
-// Both sections may stand in one file, one of them switched off. One without "enabled" is of models of its
-// type, which is bf16 unless the file says otherwise.
+// Both sections may stand in one file, one of them switched off. A file whose section "bf16" is off, said or
+// left unsaid, is of fp32 models; what is left unsaid, headrace.dtype may say.
 void Walker::settle_types() {
   const auto bf16 = std::exchange(settings_.bf16_enabled, {}),
              fp16 = std::exchange(settings_.fp16_enabled, {});
@@ -185,9 +207,11 @@ void Walker::settle_types() {
   } else if (bf16) {
     claim("dtype", "bf16.enabled");
     settings_.dtype = *bf16 ? DType::bf16 : DType::f32;
+  } else if (not_switched_.contains("bf16")) {
+    settings_.dtype = DType::f32;
   }
-  apply_waiting("bf16.", !bf16.value_or(!fp16.value_or(false)));
-  apply_waiting("fp16.", !fp16.value_or(true));
+  apply_waiting("bf16.", is_on("bf16", bf16, !fp16.value_or(false)));
+  apply_waiting("fp16.", is_on("fp16", fp16, true));
 }
 
 void Walker::apply_native(const Json& section) {

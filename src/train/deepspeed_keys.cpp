@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "headrace/errors.h"
+#include "src/train/setting_values.h"
 #include "src/train/settings.h"
 
 namespace headrace {
@@ -64,7 +65,7 @@ void set_bf16_moments(Settings& settings, const ConfigValue& value) {
   settings.moment_dtype = value.boolean() ? MomentDType::bf16 : MomentDType::f32;
 }
 void set_peak(Settings& settings, const ConfigValue& value) {
-  settings.learning_rate = learning_rate_value(value);  // warmup_max_lr goes before it
+  settings.learning_rate = headrace::settings::fp32_number(value);  // warmup_max_lr goes before it
 }
 void set_betas(Settings& settings, const ConfigValue& value) {
   if (!value.json().is_array() || value.json().size() != 2) value.refuse("a list of two numbers");
@@ -85,6 +86,10 @@ void set_scheduler_type(Settings& settings, const ConfigValue& value) {
 template <auto member>
 void set_scheduler_number(Settings& settings, const ConfigValue& value) {
   settings.scheduler.*member = value.number(0, infinity);
+}
+template <auto member>
+void set_scheduler_rate(Settings& settings, const ConfigValue& value) {
+  settings.scheduler.*member = headrace::settings::fp32_number(value);
 }
 template <auto member>
 void set_scheduler_count(Settings& settings, const ConfigValue& value) {
@@ -122,7 +127,8 @@ Table batch_keys() {
 
 Table precision_keys() {
   return {
-      {"bf16.enabled", works, "", "false", "bf16 when true, fp32 when false and not fp16", set_bf16},
+      {"bf16.enabled", works, "", "false", "bf16 when true, fp32 when false or left out and not fp16",
+       set_bf16},
       {"fp16.enabled", works, "", "false", "fp16 when true", set_fp16},
       {"fp16.auto_cast", hint, "", "false", ""},
       {"fp16.loss_scale", works, "loss_scale", "0", "fixed loss scale; 0: dynamic"},
@@ -258,8 +264,8 @@ Table optimizer_and_scheduler_keys() {
        "DeepSpeed's defaults",
        set_optimizer_type},
       {"optimizer.legacy_fusion", hint, "", "false", ""},
-      {o + "lr", works, "learning_rate", "1e-3", "peak learning rate; left out, 1e-3, Adagrad's 1e-2",
-       set_peak},
+      {o + "lr", works, "learning_rate", "1e-3",
+       "learning rate, the peak of WarmupCosineLR; left out, 1e-3, Adagrad's 1e-2", set_peak},
       {o + "betas", works, "beta1", "[0.9, 0.999]", "decays of the two moments", set_betas},
       {o + "eps", works, "epsilon", "1e-8", "added to the root of the second moment"},
       {o + "weight_decay", works, "weight_decay", "0", "of matrices; norms and biases have none"},
@@ -280,8 +286,11 @@ Table optimizer_and_scheduler_keys() {
        set_torch_adam},
       {"scheduler.type", works, "schedule", "null", "WarmupLR, WarmupDecayLR or WarmupCosineLR",
        set_scheduler_type},
-      {s + "warmup_min_lr", works, "", "0", "first learning rate", set_scheduler_number<&D::minimum_rate>},
-      {s + "warmup_max_lr", works, "", "null", "peak learning rate", set_scheduler_number<&D::maximum_rate>},
+      {s + "warmup_min_lr", works, "", "0", "first learning rate, and WarmupDecayLR's last",
+       set_scheduler_rate<&D::minimum_rate>},
+      {s + "warmup_max_lr", works, "", "null",
+       "peak learning rate; left out, optimizer.params.lr, WarmupDecayLR's 1e-3",
+       set_scheduler_rate<&D::maximum_rate>},
       {s + "warmup_num_steps", works, "warmup_steps", "1000", "steps of warm-up",
        set_scheduler_count<&D::warmup_steps>},
       {s + "warmup_type", works, "", "\"log\"", "log or linear", set_scheduler_shape},

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "headrace/errors.h"
 #include "src/train/settings.h"
@@ -132,10 +133,53 @@ constexpr Condition conditions[] = {
 
 }  // namespace
 
-// DeepSpeed's section may stand in a file switched off.
-static bool is_hint(const Condition& condition, const std::string& given_by) {
-  return condition.hint || given_by.starts_with("fp16.");
+bool replaces_optimizer_of_file(const Settings& settings) {
+  const auto optimizer = settings.given.find("optimizer");
+  return optimizer != settings.given.end() && is_flag(optimizer->second);
 }
+
+namespace {
+
+// What becomes of a setting that changes nothing: refused, or named in the note on performance hints, or in
+// the one on the rest of what a file says beside the point: DeepSpeed's section of a type may stand there
+// switched off, and the parameters of an optimizer that a flag has replaced.
+enum class WithoutEffect : std::uint8_t { refused, hint, beside_the_point };
+
+WithoutEffect kind_of(const Condition& condition, const std::string& given_by, const Settings& settings) {
+  if (condition.hint) return WithoutEffect::hint;
+  if (given_by.starts_with("fp16.")) return WithoutEffect::beside_the_point;
+  return given_by.starts_with("optimizer.params.") && replaces_optimizer_of_file(settings)
+             ? WithoutEffect::beside_the_point
+             : WithoutEffect::refused;
+}
+
+bool asks_for_nothing(const Condition& condition, const Settings& settings) {
+  return !condition.inert.empty() &&
+         find_native(condition.setting)->get(settings) == Json::parse(condition.inert);
+}
+
+// "a, b (need X)", of each X.
+std::vector<std::string> without_effect(const Settings& settings, WithoutEffect kind) {
+  std::vector<std::string> groups;
+  std::vector<std::string_view> listed;  // reasons
+  for (const Condition& first : conditions) {
+    if (std::find(listed.begin(), listed.end(), first.needs) != listed.end()) continue;
+    listed.push_back(first.needs);
+    std::vector<std::string> names;
+    for (const Condition& condition : conditions)
+      if (const auto given = settings.given.find(condition.setting);
+          condition.needs == first.needs && given != settings.given.end() &&
+          kind_of(condition, given->second, settings) == kind && !condition.met(settings) &&
+          !asks_for_nothing(condition, settings))
+        names.push_back(given->second);
+    if (!names.empty())
+      groups.push_back(fmt::format("{} ({} {})", fmt::join(names, ", "), names.size() == 1 ? "needs" : "need",
+                                   first.needs));
+  }
+  return groups;
+}
+
+}  // namespace
 
 bool uses_nvme(const Settings& settings) {
   return optimizer_on_nvme(settings) || parameters_on_nvme(settings) || gradients_on_nvme(settings);
@@ -148,37 +192,46 @@ std::string_view missing_for(const Settings& settings, std::string_view name) {
   return missing == std::end(conditions) ? "" : missing->needs;
 }
 
-static bool asks_for_nothing(const Condition& condition, const Settings& settings) {
-  return !condition.inert.empty() &&
-         find_native(condition.setting)->get(settings) == Json::parse(condition.inert);
-}
-
 void refuse_without_effect(const Settings& settings) {
   for (const Condition& condition : conditions)
     if (const auto given = settings.given.find(condition.setting);
-        given != settings.given.end() && !is_hint(condition, given->second) && !condition.met(settings) &&
+        given != settings.given.end() &&
+        kind_of(condition, given->second, settings) == WithoutEffect::refused && !condition.met(settings) &&
         !asks_for_nothing(condition, settings))
       throw UsageError(fmt::format("{} would have no effect: it needs {}. Leave it out, or add that.",
                                    given->second, condition.needs));
 }
 
+void refuse_contradictions(const Settings& settings) {
+  if (settings.optimizer == OptimizerChoice::sgd && settings.nesterov && settings.dampening != 0)
+    throw UsageError(
+        fmt::format("{} and {} {:g} exclude each other: Nesterov momentum has no dampening. Leave "
+                    "one of them out.",
+                    user_name(settings, "nesterov"), user_name(settings, "dampening"), settings.dampening));
+  const LossScaleOptions& scale = settings.loss_scale;
+  if (searches_loss_scale(settings) && scale.minimum > std::ldexp(1.0, scale.initial_power))
+    throw UsageError(fmt::format(
+        "{} {:g}, the smallest loss scale, is above the first, 2^{} = {:g} ({}). Give a smaller one, or a "
+        "higher power.",
+        user_name(settings, "min_loss_scale"), scale.minimum, scale.initial_power,
+        std::ldexp(1.0, scale.initial_power), user_name(settings, "initial_scale_power")));
+}
+
 std::vector<std::string> hints_without_effect(const Settings& settings) {
-  std::vector<std::string> groups;
-  std::vector<std::string_view> listed;  // reasons
-  for (const Condition& first : conditions) {
-    if (std::find(listed.begin(), listed.end(), first.needs) != listed.end()) continue;
-    listed.push_back(first.needs);
-    std::vector<std::string> names;
-    for (const Condition& condition : conditions)
-      if (const auto given = settings.given.find(condition.setting);
-          condition.needs == first.needs && given != settings.given.end() &&
-          is_hint(condition, given->second) && !condition.met(settings))
-        names.push_back(given->second);
-    if (!names.empty())
-      groups.push_back(fmt::format("{} ({} {})", fmt::join(names, ", "), names.size() == 1 ? "needs" : "need",
-                                   first.needs));
-  }
-  return groups;
+  return without_effect(settings, WithoutEffect::hint);
+}
+
+std::vector<std::string> keys_beside_the_point(const Settings& settings) {
+  return without_effect(settings, WithoutEffect::beside_the_point);
+}
+
+void drop_replaced_parameters(Settings& settings) {
+  if (!replaces_optimizer_of_file(settings)) return;
+  for (const Condition& condition : conditions)
+    if (const auto given = settings.given.find(condition.setting);
+        given != settings.given.end() && given->second.starts_with("optimizer.params.") &&
+        !condition.met(settings) && !condition.inert.empty())
+      find_native(condition.setting)->set(settings, ConfigValue(given->second, Json::parse(condition.inert)));
 }
 
 }  // namespace headrace

@@ -8,8 +8,15 @@ namespace {
 constexpr const char* group = "Loss scale of fp16 models";
 constexpr double largest_scale = LossScaler::largest_scale;
 
+// Above 0, what it is in fp32, by which the loss is multiplied.
+double scale_of(const ConfigValue& value) {
+  const double scale = value.number(0, largest_scale);
+  if (scale > 0 && static_cast<float>(scale) == 0) value.refuse("a number above 0 in fp32");
+  return scale;
+}
+
 void set_fixed(Settings& settings, const ConfigValue& value) {
-  settings.loss_scale.fixed = value.number(0, largest_scale);
+  settings.loss_scale.fixed = scale_of(value);
 }
 Json get_fixed(const Settings& settings) {
   return settings.loss_scale.fixed;
@@ -39,7 +46,7 @@ Json get_consecutive(const Settings& settings) {
   return settings.loss_scale.consecutive_hysteresis;
 }
 void set_minimum(Settings& settings, const ConfigValue& value) {
-  settings.loss_scale.minimum = value.number(0, largest_scale);
+  settings.loss_scale.minimum = scale_of(value);
   if (settings.loss_scale.minimum == 0) value.refuse("a number above 0");
 }
 Json get_minimum(const Settings& settings) {

@@ -64,19 +64,14 @@ void fill(std::optional<double>& value, double otherwise) {
   if (!value) value = otherwise;
 }
 
-// A flag goes before the file, adam_w_mode with it.
-bool given_by_flag(const Settings& settings, std::string_view name) {
-  const auto given = settings.given.find(name);
-  return given != settings.given.end() && is_flag(given->second);
-}
-
 OptimizerChoice chosen(const Settings& settings) {
   using enum OptimizerChoice;
   const OptimizerChoice optimizer = settings.optimizer;
   if (settings.torch_adam && kind_of(optimizer) != OptimizerKind::adam &&
-      !given_by_flag(settings, "optimizer"))
+      !replaces_optimizer_of_file(settings))
     throw UsageError("\"optimizer.params.torch_adam\" has a meaning for Adam and AdamW alone. Leave it out.");
-  if (!settings.adam_w_mode || given_by_flag(settings, "optimizer"))
+  // A flag goes before the file, adam_w_mode with it.
+  if (!settings.adam_w_mode || replaces_optimizer_of_file(settings))
     return optimizer == deepspeed_adam ? adamw : optimizer;
   const std::string mode = user_name(settings, "adam_w_mode");
   if (kind_of(optimizer) != OptimizerKind::adam)
@@ -96,6 +91,7 @@ OptimizerChoice chosen(const Settings& settings) {
 void resolve_optimizer(Settings& settings) {
   settings.optimizer = chosen(settings);
   settings.adam_w_mode.reset();
+  drop_replaced_parameters(settings);
   const bool as_deepspeed = settings.optimizer_defaults == DefaultsOf::deepspeed;
   const Defaults defaults = as_deepspeed ? deepspeed_defaults_of(settings.optimizer, settings.torch_adam)
                                          : defaults_of(settings.optimizer);

@@ -9,7 +9,7 @@ namespace {
 constexpr const char* group = "Optimizer";
 
 void set_learning_rate(Settings& settings, const ConfigValue& value) {
-  settings.learning_rate = learning_rate_value(value);
+  settings.learning_rate = fp32_number(value);
   if (is_flag(value.key())) settings.scheduler.maximum_rate.reset();  // a flag goes before the file
 }
 void set_decay(Settings& settings, const ConfigValue& value) {
@@ -68,7 +68,7 @@ std::vector<NativeSetting> state_settings() {
        set_master,
        get_master},
       {{"moments", group, "TYPE",
-        "fp32, bf16 (rounded stochastically) or int8 (by blocks of 64) (default fp32)"},
+        "fp32, or bf16 or int8 (by blocks of 64), both rounded stochastically (default fp32)"},
        set_moments,
        get_moments},
   };
@@ -104,17 +104,17 @@ std::vector<NativeSetting> hyper_parameters() {
        set_probability<&S::beta2, 1>,
        get_optional<&S::beta2>},
       {{"epsilon", group, "X", "added to the root of the second moment (default 1e-8; adagrad 1e-10)", true},
-       set_number<&S::epsilon>,
+       set_fp32_number<&S::epsilon>,
        get_optional<&S::epsilon>},
       {{"weight_decay", group, "X",
         "of matrices; norms and biases have none (default 0.1; other than adamw 0)", true},
-       set_number<&S::weight_decay>,
+       set_fp32_number<&S::weight_decay>,
        get_optional<&S::weight_decay>},
       {{"amsgrad", group, "", "adam, adamw: divide by the largest second moment so far, a third one"},
        set_boolean<&S::amsgrad>,
        get<&S::amsgrad>},
       {{"momentum", group, "X", "sgd: decay of its moment; 0 keeps none (default 0)"},
-       set_number<&S::momentum>,
+       set_fp32_number<&S::momentum>,
        get<&S::momentum>},
       {{"dampening", group, "X", "sgd: part of the gradient that the moment leaves out (default 0)", true},
        set_dampening,
@@ -129,7 +129,7 @@ std::vector<NativeSetting> hyper_parameters() {
        set_boolean<&S::maximize>,
        get<&S::maximize>},
       {{"parameter_groups", group, "JSON",
-        "list of {\"parameters\": [patterns of names], \"weight_decay\": X, ...}: see README"},
+        "list of {\"parameters\": [patterns], \"weight_decay\": X, ...}, from group 1: see README"},
        set_parameter_groups,
        get_parameter_groups},
   };

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "headrace/errors.h"
 #include "src/train/config_text.h"
@@ -16,14 +15,13 @@
 namespace headrace {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr std::string_view parameters_key = "parameters";
 
 void set_patterns(NamedGroup& group, const ConfigValue& value) {
   for (const ConfigValue& pattern : settings::values_of(value)) group.patterns.push_back(pattern.text());
 }
 void set_factor(NamedGroup& group, const ConfigValue& value) {
-  group.values.learning_rate_factor = value.number(0, infinity);
+  group.values.learning_rate_factor = settings::fp32_number(value);
 }
 void set_betas(NamedGroup& group, const ConfigValue& value) {
   if (!value.json().is_array() || value.json().size() != 2)
@@ -37,10 +35,10 @@ void set_betas(NamedGroup& group, const ConfigValue& value) {
   group.values.beta1 = betas[0], group.values.beta2 = betas[1];
 }
 void set_epsilon(NamedGroup& group, const ConfigValue& value) {
-  group.values.epsilon = value.number(0, infinity);
+  group.values.epsilon = settings::fp32_number(value);
 }
 void set_weight_decay(NamedGroup& group, const ConfigValue& value) {
-  group.values.weight_decay = value.number(0, infinity);
+  group.values.weight_decay = settings::fp32_number(value);
 }
 void set_maximize(NamedGroup& group, const ConfigValue& value) {
   group.values.maximize = value.boolean();
@@ -60,10 +58,15 @@ std::vector<std::string> key_names() {
   return names;
 }
 
-// The key of a part of a value: run.json: "headrace.parameter_groups[1].betas".
-std::string part_of_key(std::string key, std::size_t index, const std::string& name) {
-  const std::string part = fmt::format("[{}]{}{}", index, name.empty() ? "" : ".", name);
-  return key.insert(key.ends_with('"') ? key.size() - 1 : key.size(), part);
+// The one numbering, of every message and of EngineOptions::groups: 0 is of what no pattern matches.
+std::size_t number_of(std::size_t place_in_list) {
+  return place_in_list + 1;
+}
+
+// Where a part of the list stands: run.json: "headrace.parameter_groups", group 2, "betas".
+std::string part_of_key(const std::string& key, std::size_t index, const std::string& name) {
+  const std::string group = fmt::format("{}, group {}", key, number_of(index));
+  return name.empty() ? group : fmt::format("{}, \"{}\"", group, name);
 }
 
 NamedGroup group_of(const ConfigValue& list, std::size_t index) {
@@ -94,8 +97,8 @@ NamedGroup group_of(const ConfigValue& list, std::size_t index) {
 void require_effect(const Settings& settings, std::size_t index, std::string_view key,
                     std::string_view setting) {
   if (const std::string_view needs = missing_for(settings, setting); !needs.empty())
-    throw UsageError(fmt::format("\"{}\" of group {} of {} would have no effect: it needs {}.", key, index,
-                                 user_name(settings, "parameter_groups"), needs));
+    throw UsageError(fmt::format("\"{}\" of group {} of {} would have no effect: it needs {}.", key,
+                                 number_of(index), user_name(settings, "parameter_groups"), needs));
 }
 
 bool matches(const std::string& pattern, const std::string& name) {
@@ -119,7 +122,33 @@ void require_matches(const ResolvedOptions& options, const std::vector<std::stri
                        [&](const std::string& name) { return matches(pattern, name); }))
         throw UsageError(fmt::format(
             "{}: the pattern \"{}\" of group {} matches no parameter of {}. The nearest names are {}.",
-            options.parameter_groups_name, pattern, g, options.model.name, nearest_names(pattern, names)));
+            options.parameter_groups_name, pattern, number_of(g), options.model.name,
+            nearest_names(pattern, names)));
+}
+
+bool has(const NamedGroup& group, const std::string& name) {
+  return std::any_of(group.patterns.begin(), group.patterns.end(),
+                     [&](const std::string& pattern) { return matches(pattern, name); });
+}
+
+// A group that gives no value is of use only where it keeps a parameter from a group behind it that does.
+void require_values(const ResolvedOptions& options, const std::vector<std::string>& names) {
+  const std::vector<NamedGroup>& groups = options.named_groups;
+  const auto gives_values = [](const NamedGroup& group) { return group.values != ParameterGroup{}; };
+  for (auto group = groups.begin(); group != groups.end(); ++group) {
+    if (gives_values(*group)) continue;
+    const bool keeps = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      const auto in_group = [&](const NamedGroup& other) { return has(other, name); };
+      const auto next = std::find_if(group + 1, groups.end(), in_group);
+      return has(*group, name) && std::none_of(groups.begin(), group, in_group) && next != groups.end() &&
+             gives_values(*next);
+    });
+    if (!keeps)
+      throw UsageError(fmt::format(
+          "{}: group {} would have no effect: it gives its parameters no value of their own. Give it one, "
+          "\"weight_decay\": 0 for example, or leave it out.",
+          options.parameter_groups_name, number_of(static_cast<std::size_t>(group - groups.begin()))));
+  }
 }
 
 }  // namespace
@@ -165,15 +194,12 @@ void assign_groups(std::vector<UnitSpec>& units, const ResolvedOptions& options)
   for (UnitSpec& unit : units)
     for (ParameterSpec& parameter : unit.parameters) {
       names.push_back(parameter.name);
-      const auto first = std::find_if(
-          options.named_groups.begin(), options.named_groups.end(), [&](const NamedGroup& group) {
-            return std::any_of(group.patterns.begin(), group.patterns.end(),
-                               [&](const std::string& pattern) { return matches(pattern, parameter.name); });
-          });
+      const auto first = std::find_if(options.named_groups.begin(), options.named_groups.end(),
+                                      [&](const NamedGroup& group) { return has(group, parameter.name); });
       if (first == options.named_groups.end()) continue;
-      const auto index = static_cast<std::uint32_t>(first - options.named_groups.begin());
-      used[index] = true;
-      parameter.group = index + 1;
+      const auto place = static_cast<std::size_t>(first - options.named_groups.begin());
+      used[place] = true;
+      parameter.group = static_cast<std::uint32_t>(number_of(place));
     }
   require_matches(options, names);
   for (std::size_t g = 0; g < used.size(); ++g)
@@ -181,19 +207,21 @@ void assign_groups(std::vector<UnitSpec>& units, const ResolvedOptions& options)
       throw UsageError(
           fmt::format("{}: all that group {} matches belongs to the groups before it: the first match wins. "
                       "Put it first, or leave it out.",
-                      options.parameter_groups_name, g));
+                      options.parameter_groups_name, number_of(g)));
+  require_values(options, names);
 }
 
 std::vector<std::string> group_lines(const std::vector<UnitSpec>& units, const ResolvedOptions& options) {
   std::vector<std::string> lines;
-  for (std::size_t g = 0; g < options.named_groups.size(); ++g) {
+  if (options.named_groups.empty()) return lines;
+  for (std::size_t g = 0; g <= options.named_groups.size(); ++g) {
     std::uint64_t tensors = 0, numel = 0;
     for (const UnitSpec& unit : units)
       for (const ParameterSpec& parameter : unit.parameters)
-        if (parameter.group == g + 1) ++tensors, numel += parameter.numel();
-    lines.push_back(fmt::format("parameter group {}: {} parameters in {} tensor{}: {}", g, numel, tensors,
-                                tensors == 1 ? "" : "s",
-                                parameter_groups_json({options.named_groups[g]})[0].dump()));
+        if (parameter.group == g) ++tensors, numel += parameter.numel();
+    lines.push_back(fmt::format(
+        "parameter group {}: {} parameters in {} tensor{}: {}", g, numel, tensors, tensors == 1 ? "" : "s",
+        g == 0 ? "all others" : parameter_groups_json({options.named_groups[g - 1]})[0].dump()));
   }
   return lines;
 }

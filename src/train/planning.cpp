@@ -85,6 +85,12 @@ TagBytes measured_memory(const ResolvedOptions& options, const ModelOptions& mod
   }
 }
 
+// The engine does what was planned.
+void settle(RunPlan& plan, MemoryPlan memory) {
+  plan.request.engine.update_region_blocks = memory.update_region_blocks;
+  plan.memory = std::move(memory);
+}
+
 void require_arena(const ResolvedOptions& options, const RunPlan& plan, Bytes machine_limit) {
   if (bytes_taken(options, plan.memory) <= machine_limit) return;
   refuse(plan.memory,
@@ -117,7 +123,7 @@ RunPlan plan_run(const ResolvedOptions& options) {
   plan.request.device_is_host = options.device == DeviceKind::cpu;
   plan.request.engine.swap_cache_bytes = swap_cache_bytes(options, plan.request);
   plan.request.cache_is_spare = !options.swap_cache_bytes;
-  plan.memory = plan_memory(plan.request);
+  settle(plan, plan_memory(plan.request));
   return plan;
 }
 
@@ -126,14 +132,17 @@ Bytes device_arena_bytes(const RunPlan& plan) {
                                         : round_up(plan.memory.device.total(), mebibyte);
 }
 
-void require_fit(const ResolvedOptions& options, const RunPlan& plan) {
+void require_fit(const ResolvedOptions& options, RunPlan& plan) {
   if (!plan.memory.fits())
     refuse(plan.memory, over_limits(plan.memory), smallest_change_that_fits(plan.request));
   const auto ranks = static_cast<Bytes>(options.launch.local_size);
   const Bytes share = machine_share(options);
   PlanRequest here = plan.request;
   here.machine_limit = std::max<Bytes>(1, share);
-  if (plan_memory(here).fits()) return require_arena(options, plan, here.machine_limit);
+  if (MemoryPlan memory = plan_memory(here); memory.fits()) {
+    settle(plan, std::move(memory));
+    return require_arena(options, plan, here.machine_limit);
+  }
   refuse(plan.memory,
          fmt::format("it needs {} of this machine's memory, {} of which are available",
                      format_bytes(plan.memory.machine_bytes() * ranks), format_bytes(share * ranks)),

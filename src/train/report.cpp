@@ -149,7 +149,9 @@ std::string start_report(const Session& session) {
   text += placement_line("parameters", placement.parameters, ranks, path_list(options.swap_paths));
   text += placement_line("gradients", placement.gradients, ranks, path_list(options.swap_paths));
   text += placement_line("optimizer states", placement.optimizer, ranks, path_list(options.swap_paths));
-  text += fmt::format("  {:<18}{}\n", "optimizer", text_of(options.engine.state_format()));
+  text += fmt::format("  {:<18}{}\n", "optimizer", optimizer_line(options.engine));
+  for (const std::string& line : group_lines(session.inputs.plan.request.units, options))
+    text += fmt::format("  {}\n", line);
   if (!options.checkpoint.directory.empty())
     text += fmt::format("  {:<18}{}{}\n", "checkpoints", options.checkpoint.directory, saving_text(options));
   text += "memory planned\n" + ledger_table(session.inputs.plan.memory);

@@ -60,6 +60,21 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   return engine;
 }
 
+// That fp32 holds what the largest rate comes to in the first update, beside the other hyper-parameters.
+void check_rate(const Settings& settings, const ResolvedOptions& options) {
+  const ScheduleOptions& schedule = options.schedule;
+  const double largest = std::max({schedule.peak, schedule.start, schedule.floor});
+  const EngineOptions& engine = options.engine;
+  try {
+    arguments_of(engine.groups, engine.optimizer, learning_rates_of(engine.groups, largest));
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{} is too large at {:g}: {}",
+                                 settings.scheduler.maximum_rate ? "\"scheduler.params.warmup_max_lr\""
+                                                                 : user_name(settings, "learning_rate"),
+                                 largest, error.what()));
+  }
+}
+
 void check_groups(const ResolvedOptions& options) {
   if (options.named_groups.empty()) return;
   std::vector<UnitSpec> units = make_gpt2(options.model, options.model_options)->unit_specs();
@@ -145,9 +160,11 @@ void settle_model_and_batch(Settings& settings, const LaunchInfo& launch, Resolv
 
 void settle_states(Settings& settings, const ResolvedOptions& options) {
   resolve_optimizer(settings);
+  resolve_scheduler_peak(settings);
   resolve_parameter_path(settings);
   check_placement(settings);
   refuse_without_effect(settings);
+  refuse_contradictions(settings);
   check_swap_paths(settings);
   resolve_element_counts(settings, options.model, options.model_options);
   check_swap_block(settings);
@@ -177,6 +194,7 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   check_groups(options);
   (void)initial_loss_scale(options.engine);
   options.schedule = resolve_schedule(settings);
+  check_rate(settings, options);
   copy_run(settings, options);
   copy_machine(settings, options);
   copy_storage(settings, options);

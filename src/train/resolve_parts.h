@@ -9,6 +9,7 @@
 namespace headrace {
 
 // Of DeepSpeed's `scheduler` section, or of Headrace's own settings.
+void resolve_scheduler_peak(Settings& settings);
 ScheduleOptions resolve_schedule(const Settings& settings);
 Json scheduler_section(const DeepSpeedScheduler& scheduler);
 

@@ -15,7 +15,7 @@ void refuse_parameter(bool given, std::string_view name, std::string_view type, 
         fmt::format("\"scheduler.params.{}\" has no meaning for the scheduler {}.{}", name, type, instead));
 }
 
-// DeepSpeed's schedulers, with its defaults (REFERENCE section 4); iteration i is its last_batch_iteration.
+// DeepSpeed's schedulers, with its defaults.
 ScheduleOptions deepspeed_schedule(const Settings& settings) {
   using Type = DeepSpeedScheduler::Type;
   const DeepSpeedScheduler& given = settings.scheduler;
@@ -23,6 +23,9 @@ ScheduleOptions deepspeed_schedule(const Settings& settings) {
   schedule.warmup =
       given.logarithmic ? ScheduleOptions::Warmup::deepspeed_log : ScheduleOptions::Warmup::deepspeed_linear;
   schedule.warmup_steps = given.warmup_steps.value_or(1000);
+  if (schedule.warmup_steps == 0)
+    throw UsageError(fmt::format("{} is 0, and DeepSpeed's schedulers have a warm-up. Give at least 1.",
+                                 user_name(settings, "warmup_steps")));
   schedule.total_steps = given.total_steps.value_or(settings.steps);
   schedule.peak = given_or(given.maximum_rate, *settings.learning_rate);
   if (given.type == Type::warmup_cosine) {
@@ -49,11 +52,21 @@ ScheduleOptions deepspeed_schedule(const Settings& settings) {
         fmt::format("\"scheduler.params.warmup_max_lr\" and {} both give the peak. Leave one out.",
                     user_name(settings, "learning_rate")));
   schedule.start = given_or(given.minimum_rate, 0);
-  schedule.floor = 0;
+  schedule.floor = schedule.start;
   return schedule;
 }
 
 }  // namespace
+
+void resolve_scheduler_peak(Settings& settings) {
+  // The optimizer's rate is the peak of the other schedulers alone.
+  constexpr double warmup_decay_peak = 1e-3;
+  DeepSpeedScheduler& scheduler = settings.scheduler;
+  const auto rate = settings.given.find("learning_rate");
+  const bool is_headraces = rate != settings.given.end() && !rate->second.starts_with("optimizer.");
+  if (scheduler.type == DeepSpeedScheduler::Type::warmup_decay && !is_headraces && !scheduler.maximum_rate)
+    scheduler.maximum_rate = warmup_decay_peak;
+}
 
 ScheduleOptions resolve_schedule(const Settings& settings) {
   if (settings.scheduler.type != DeepSpeedScheduler::Type::none) return deepspeed_schedule(settings);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "headrace/errors.h"
+#include "src/train/optimizer_name.h"
 #include "src/train/parameter_groups.h"
 
 namespace headrace {
@@ -16,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 std::string schedule(const ScheduleOptions& options) {
   constexpr const char* decays[] = {"constant", "linear", "cosine"};
-  constexpr const char* warmups[] = {"linear", "deepspeed_linear", "deepspeed_log"};
+  constexpr const char* warmups[] = {"linear", "DeepSpeed linear", "DeepSpeed log"};
   std::string text = fmt::format("{} {:.6g}", decays[static_cast<std::size_t>(options.decay)], options.peak);
   if (options.decay != ScheduleOptions::Decay::constant)
     text += fmt::format(" to {:.6g} in {} steps", options.floor, options.total_steps);
@@ -36,8 +37,12 @@ std::string loss_scale(const LossScaleOptions& options) {
 
 // The names are what a user would have to write to make the two equal.
 std::vector<std::string> differences(const Json& stored, const Json& current) {
-  const auto text = [](const Json& values, const std::string& name) {
-    return values.contains(name) ? values.at(name).dump() : "default";
+  const auto text = [](const Json& values, const std::string& name) -> std::string {
+    if (!values.contains(name)) return "default";
+    const Json& value = values.at(name);
+    const bool is_word =
+        value.is_string() && value.get_ref<const std::string&>().find(' ') == std::string::npos;
+    return is_word ? value.get<std::string>() : value.dump();
   };
   Json all = current;
   all.update(stored);
@@ -74,11 +79,10 @@ std::string other_length(Json before, Json now) {
 void add_optimizer(Json& result, const EngineOptions& engine) {
   const OptimizerArguments& a = engine.optimizer;
   const bool is_adam = a.kind == OptimizerKind::adam, is_sgd = a.kind == OptimizerKind::sgd;
+  result["--optimizer"] = optimizer_name(a);
   result["--weight-decay"] = a.weight_decay;
   if (is_adam || a.kind == OptimizerKind::lion) result["--beta1"] = a.beta1, result["--beta2"] = a.beta2;
   if (is_adam || a.kind == OptimizerKind::adagrad) result["--epsilon"] = a.epsilon;
-  if (is_adam) result["AdamW"] = a.decoupled;
-  if (!is_adam) result["--optimizer"] = name_of(a.kind);
   if (a.kind == OptimizerKind::adagrad) result["--lr-decay"] = a.rate_decay;
   if (is_sgd) result["--momentum"] = a.momentum, result["--dampening"] = a.dampening;
   if (is_sgd && a.nesterov) result["--nesterov"] = true;
@@ -86,6 +90,16 @@ void add_optimizer(Json& result, const EngineOptions& engine) {
   if (a.maximize) result["--maximize"] = true;
   if (engine.master_dtype != MasterDType::f32) result["--master-dtype"] = name_of(engine.master_dtype);
   if (engine.moment_dtype != MomentDType::f32) result["--moments"] = name_of(engine.moment_dtype);
+}
+
+// Runs of earlier versions said of Adam alone whether it was AdamW.
+Json result_of(const Json& run) {
+  Json result = run.at("result");
+  if (const auto adamw = result.find("AdamW"); adamw != result.end()) {
+    result["--optimizer"] = adamw->get<bool>() ? "adamw" : "adam";
+    result.erase("AdamW");
+  }
+  return result;
 }
 
 }  // namespace
@@ -117,9 +131,10 @@ RunDifference compare_runs(const std::string& stored, const std::string& current
           "length and data, or start a new run{}.",
           resume, place, fmt::join(samples, ", "),
           resume == "--resume swap" ? " on another --swap-path" : " with its weights (--load-weights)"));
-    const auto result = differences(before.at("result"), now.at("result"));
+    const Json old_result = result_of(before), new_result = result_of(now);
+    const auto result = differences(old_result, new_result);
     if (result.empty()) return {};
-    if (std::string text = other_length(before.at("result"), now.at("result")); !text.empty())
+    if (std::string text = other_length(old_result, new_result); !text.empty())
       return {std::move(text), true};
     return {fmt::format("the run continues with other settings than before: {}.", fmt::join(result, ", "))};
   } catch (const Json::exception&) {

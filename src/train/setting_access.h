@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "headrace/errors.h"
+#include "src/train/setting_values.h"
 #include "src/train/settings.h"
 
 namespace headrace::settings {
@@ -32,6 +33,10 @@ void set_limit(Settings& settings, const ConfigValue& value) {
 template <auto member>
 void set_number(Settings& settings, const ConfigValue& value) {
   settings.*member = value.number(0, infinity);
+}
+template <auto member>
+void set_fp32_number(Settings& settings, const ConfigValue& value) {
+  settings.*member = fp32_number(value);
 }
 template <auto member>
 void set_boolean(Settings& settings, const ConfigValue& value) {

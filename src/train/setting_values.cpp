@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "headrace/errors.h"
 
 namespace headrace::settings {
@@ -13,6 +15,16 @@ Bytes buffer_bytes(const ConfigValue& value, Bytes minimum) {
     value.refuse(fmt::format("a size from {} to {}", minimum < 1024 ? "1 byte" : format_bytes(minimum),
                              format_bytes(maximum)));
   return bytes;
+}
+
+double fp32_number(const ConfigValue& value) {
+  using Limits = std::numeric_limits<float>;
+  const double number = value.number(0, std::numeric_limits<double>::infinity());
+  if (number > Limits::max() || (number > 0 && static_cast<float>(number) == 0))
+    value.refuse(
+        fmt::format("0 or a number from {:.2g} to {:.2g}, which fp32 holds; weights are updated in it",
+                    Limits::denorm_min(), Limits::max()));
+  return number;
 }
 
 Bytes rate_of(const ConfigValue& value) {

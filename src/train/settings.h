@@ -126,18 +126,23 @@ bool uses_nvme(const Settings& settings);
 
 // What a setting needs to change anything beside the others; "" where it does.
 std::string_view missing_for(const Settings& settings, std::string_view name);
-// A given setting that would change results or placement but cannot is a UsageError ...
+// A given setting that would change results or placement but cannot is a UsageError.
 void refuse_without_effect(const Settings& settings);
-// ... and a given performance hint without effect is listed: "--swap-buffers, --io (nothing is on NVMe)".
+// Settings that each have a meaning, and together none, are a UsageError too.
+void refuse_contradictions(const Settings& settings);
+// A given performance hint without effect is listed: "--swap-buffers, --io (nothing is on NVMe)" ...
 std::vector<std::string> hints_without_effect(const Settings& settings);
+// ... and what a file says of a type or an optimizer that the run does not have.
+std::vector<std::string> keys_beside_the_point(const Settings& settings);
+// Whether a flag gives the optimizer, before any that the file may name ...
+bool replaces_optimizer_of_file(const Settings& settings);
+// ... in which case the file's switches that only its own had are off.
+void drop_replaced_parameters(Settings& settings);
 
 // Makes one of the first five of the choice, and gives what is not given the optimizer's defaults.
 void resolve_optimizer(Settings& settings);
 OptimizerArguments optimizer_arguments(const Settings& settings);
 StateFormat state_format(const Settings& settings);
-
-// A learning rate that fp32 holds.
-double learning_rate_value(const ConfigValue& value);
 
 // A rank's own folder of a swap path.
 std::string rank_directory(const std::string& swap_path, int rank);

@@ -16,6 +16,7 @@
 #include "src/train/report.h"
 #include "src/train/session.h"
 #include "src/train/training_loop.h"
+#include "src/train/verdict.h"
 
 namespace headrace {
 namespace {
@@ -58,6 +59,7 @@ int run(Session& session, StopSignals& signals) {
   }
   if (session.inputs.held_out && !outcome.eval_loss && !outcome.stopped)
     outcome.eval_loss = evaluate(session);
+  refuse_lost_weights(options, outcome, session.state.iteration);
   const RunSummary summary = summarise(session);
   metrics.write(summary);
   if (speaks) fmt::print("{}", end_report(session, outcome, summary));

@@ -1,12 +1,12 @@
 #include "src/train/training_loop.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
+#include <cmath>
 
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
+#include "src/train/verdict.h"
 
 namespace headrace {
 namespace {
@@ -62,6 +62,7 @@ class StepRunner {
  private:
   void forward_backward(std::uint64_t micro_batch);
   double mean_loss() const;
+  std::uint64_t schedule_step() const;
 
   Session& session_;
   std::vector<std::vector<std::int32_t>> tokens_;  // alive until the lanes are idle
@@ -88,6 +89,12 @@ double StepRunner::mean_loss() const {
   return sum / static_cast<double>(losses_.size());
 }
 
+// Every step moves Headrace's own schedules on, an update that was applied those of DeepSpeed.
+std::uint64_t StepRunner::schedule_step() const {
+  return session_.options.schedule.of_deepspeed() ? session_.engine->steps_applied()
+                                                  : session_.state.iteration;
+}
+
 StepMetrics StepRunner::run(const StopSignals& signals) {
   const ResolvedOptions& options = session_.options;
   const Clock::time_point start = Clock::now();
@@ -97,7 +104,7 @@ StepMetrics StepRunner::run(const StopSignals& signals) {
 
   StepMetrics metrics;
   metrics.loss_scale = session_.state.loss_scale.scale;
-  metrics.learning_rate = learning_rate(options.schedule, session_.state.iteration);
+  metrics.learning_rate = learning_rate(options.schedule, schedule_step());
   session_.state.data_position += options.batch.global;
   ++session_.state.iteration;
   const StepResult result = session_.engine->step(metrics.learning_rate, session_.state);
@@ -134,8 +141,13 @@ void note(RunOutcome& outcome, const StepMetrics& metrics) {
   outcome.skipped_in_a_row = metrics.skipped ? outcome.skipped_in_a_row + 1 : 0;
 }
 
-// A run outlives a full disk: the next save may succeed.
+// A run outlives a full disk: the next save may succeed. Weights that are lost take no good checkpoint's place.
 void save(Session& session, RunOutcome& outcome) {
+  if (outcome.last_loss && !std::isfinite(*outcome.last_loss)) {
+    if (session.rank() == 0)
+      log_warning(fmt::format("step {} is not saved: its loss is not finite", session.state.iteration));
+    return;
+  }
   try {
     const Checkpointer::Saved saved = session.checkpointer->save(session.state);
     outcome.checkpoint = saved.path;
@@ -163,45 +175,6 @@ void refuse_unsaved_end(const RunOutcome& outcome) {
     throw Error(fmt::format("the last checkpoint could not be saved: {}{}", outcome.save_failure,
                             outcome.checkpoint ? fmt::format(" The newest is {}.", *outcome.checkpoint)
                                                : std::string(" None of this run was.")));
-}
-
-constexpr std::string_view overflow_advice =
-    "The weights have most likely overflowed, and resuming would not mend them: start again with a smaller "
-    "--learning-rate, more --warmup-steps, or --clip.";
-constexpr std::string_view fixed_scale_advice =
-    "The fixed loss scale may be too large for fp16: start again with a smaller --loss-scale, or with 0, "
-    "which "
-    "finds it while training.";
-
-std::string_view skipping_advice(const EngineOptions& options) {
-  return options.dtype == DType::f16 && options.loss_scale.fixed > 1 ? fixed_scale_advice : overflow_advice;
-}
-
-// A single batch can overflow; weights that have overflowed do so in every step to come.
-void refuse_endless_skipping(const EngineOptions& options, const RunOutcome& outcome, std::uint64_t step) {
-  constexpr std::uint64_t patience = 20;
-  if (outcome.skipped_in_a_row < patience || options.searches_loss_scale()) return;
-  throw Error(fmt::format(
-      "the gradient was not finite in the last {} steps, {} to {}: they were skipped, and the weights "
-      "are those after step {}. {}",
-      patience, step - patience + 1, step, step - patience, skipping_advice(options)));
-}
-
-// A run that changed nothing must not look like one that did. Where the scale is searched, the last steps of
-// a run that goes on may all be skipped.
-void refuse_skipping_all(const Session& session, const RunOutcome& outcome) {
-  if (outcome.steps == 0 || outcome.skipped_steps < outcome.steps || outcome.stopped) return;
-  const EngineOptions& options = session.options.engine;
-  if (options.searches_loss_scale() && session.engine->steps_applied() > 0) return;
-  const std::string what = fmt::format(
-      "every step of this run was skipped, because its gradient was not finite: no weight was "
-      "changed in {} steps.",
-      outcome.steps);
-  if (!options.searches_loss_scale()) throw Error(fmt::format("{} {}", what, skipping_advice(options)));
-  throw Error(fmt::format(
-      "{} The loss scale has come down to {:g}, and was still too large: give more --steps, or a smaller "
-      "--initial-scale-power.",
-      what, session.state.loss_scale.scale));
 }
 
 }  // namespace

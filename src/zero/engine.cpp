@@ -21,8 +21,10 @@ void Engine::Impl::allocate() {
       context, optimizer_blocks(context.units, context.placement, context.options));
   parameters = std::make_unique<ParameterStore>(context, *scratch);
   gradients = std::make_unique<GradientStore>(context, *scratch);
-  states = std::make_unique<StateStore>(context, scratch->blocks());
-  updater = std::make_unique<Updater>(context, *states, *gradients, *parameters);
+  const UpdateStaging staging =
+      plan_staging(context.units, scratch->blocks(), context.options, context.placement);
+  states = std::make_unique<StateStore>(context, scratch->blocks(), staging.region_blocks);
+  updater = std::make_unique<Updater>(context, staging, *states, *gradients, *parameters);
 }
 
 // The newest step that every rank has committed; ranks may differ by one after a crash.

@@ -21,7 +21,7 @@ void initial_values(const ParameterSpec& parameter, std::uint64_t seed, std::uin
     std::fill(out.begin(), out.end(), parameter.initial_mean);
     return;
   }
-  const std::uint64_t key = splitmix64(state_key(parameter.name, StateKind::master) + seed);
+  const std::uint64_t key = splitmix64(hash_bytes(parameter.name) + seed);
   // Elements 2p and 2p + 1 are the two numbers of pair p.
   std::uint64_t index = first;
   for (float& value : out) {

@@ -61,7 +61,7 @@ std::uint64_t hash_bytes(std::string_view bytes) {
 }
 
 std::uint64_t state_key(std::string_view parameter, StateKind kind) {
-  return hash_bytes(parameter) ^ static_cast<std::uint64_t>(kind);
+  return splitmix64(hash_bytes(parameter) ^ static_cast<std::uint64_t>(kind));
 }
 
 std::uint64_t hash_values(std::uint64_t key, std::uint64_t first, std::span<const float> values) {

@@ -5,7 +5,6 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
-#include "src/zero/update_staging.h"
 
 namespace headrace {
 
@@ -34,7 +33,8 @@ Bytes bytes_of_chosen(const std::vector<OptimizerBlock>& blocks, const std::vect
   return total;
 }
 
-StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks)
+StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks,
+                       std::uint32_t region_blocks)
     : context_(context),
       format_(context.options.state_format()),
       blocks_(std::move(blocks)),
@@ -42,7 +42,7 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
       loaded_(blocks_.size()),
       in_flight_(blocks_.size()) {
   if (tier() != Tier::nvme) {
-    allocate_resident();
+    allocate_resident(region_blocks);
     return;
   }
   pool_ = std::make_unique<StagingPool>(context.host_budget, MemoryTag::staging,
@@ -54,7 +54,7 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
   allocate_cache();
 }
 
-void StateStore::allocate_resident() {
+void StateStore::allocate_resident(std::uint32_t region_blocks) {
   std::vector<Bytes> block_bytes;
   for (std::uint32_t b = 0; b < blocks_.size(); ++b) block_bytes.push_back(bytes_of(b));
   const Bytes total = std::accumulate(block_bytes.begin(), block_bytes.end(), Bytes{0});
@@ -63,9 +63,7 @@ void StateStore::allocate_resident() {
     next = context_.device_memory.persistent(MemoryTag::optimizer, total);
   } else {
     host_ = HostBuffer(context_.host_budget, MemoryTag::optimizer, total);
-    const UpdateStaging staging = plan_staging(context_.units, context_.options, context_.placement);
-    host_nodes_ =
-        NodeMemory(host_.memory(), deal_blocks(cpu_placement(), block_bytes, staging.region_blocks));
+    host_nodes_ = NodeMemory(host_.memory(), deal_blocks(cpu_placement(), block_bytes, region_blocks));
     next = host_.data();
   }
   for (std::uint32_t b = 0; b < blocks_.size(); ++b) {

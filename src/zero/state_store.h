@@ -35,7 +35,8 @@ void refuse_other_layout(const EngineContext& context, const std::string& layout
 
 class StateStore {
  public:
-  StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks);
+  // `region_blocks`: neighbours that the host updates together (update_staging.h).
+  StateStore(EngineContext& context, std::vector<OptimizerBlock> blocks, std::uint32_t region_blocks);
 
   const std::vector<OptimizerBlock>& blocks() const { return blocks_; }
   Tier tier() const { return context_.placement.optimizer.tier; }
@@ -64,7 +65,7 @@ class StateStore {
     SwapTicket reading, writing;
     HostLease buffer;
   };
-  void allocate_resident();
+  void allocate_resident(std::uint32_t region_blocks);
   void allocate_cache();
   SwapStoreOptions store_options();
   bool cached(std::uint32_t block) const { return tier() == Tier::nvme && resident_[block] != nullptr; }

@@ -135,18 +135,22 @@ std::vector<std::string> differences(const Json& stored, const Json& own) {
     if (differs(key) && (std::string_view(key) != "rank" || !differs("world_size")))
       result.push_back(
           fmt::format("{} is {} in the store, {} here", what, text(stored.at(key)), text(own.at(key))));
-  // Their states are the same: which of the two it was, the store does not say.
-  const auto name = [&](const Json& value) { return value == "adam" ? "adamw or adam" : text(value); };
+  const auto name = [&](std::string_view key, const Json& value) -> std::string {
+    // Their states are the same: which of the two it was, the store does not say.
+    if (value == "adam") return "adamw or adam";
+    if (key == "momentum") return value == true ? "above 0" : "0";
+    return text(value);
+  };
   const Json states = states_json({});
   const Json before = stored.value("states", states), now = own.value("states", states);
   for (const auto& [key, what] : {std::pair{"optimizer", "--optimizer"},
                                   {"amsgrad", "--amsgrad"},
-                                  {"momentum", "whether --momentum is above 0"},
+                                  {"momentum", "--momentum"},
                                   {"master", "--master-dtype"},
                                   {"moments", "--moments"}})
     if (before.at(key) != now.at(key))
-      result.push_back(
-          fmt::format("{} is {} in the store, {} here", what, name(before.at(key)), name(now.at(key))));
+      result.push_back(fmt::format("{} is {} in the store, {} here", what, name(key, before.at(key)),
+                                   name(key, now.at(key))));
   return result;
 }
 

@@ -23,21 +23,21 @@ bool moves_parameters(const std::vector<UnitPlan>& units, const ResolvedPlacemen
 std::uint64_t region_blocks(const UpdateStaging& staging, std::uint64_t blocks, const EngineOptions& options,
                             const ResolvedPlacement& placement) {
   if (staging.on_device || placement.uses_nvme() || blocks == 0) return 1;
-  if (!staging.move_gradient && !staging.move_parameters) return blocks;
-  return std::clamp<std::uint64_t>(divide_up(blocks, least_moved_regions), 1,
-                                   std::max<std::uint64_t>(moved_region_numel / block_numel(options), 1));
+  if (!staging.moves()) return blocks;
+  const std::uint64_t enough =
+      std::min(divide_up(blocks, least_moved_regions), moved_region_numel / block_numel(options));
+  return std::clamp<std::uint64_t>(enough, 1, std::max(options.update_region_blocks, 1u));
 }
 
 }  // namespace
 
-UpdateStaging plan_staging(const std::vector<UnitPlan>& units, const EngineOptions& options,
-                           const ResolvedPlacement& placement) {
+UpdateStaging plan_staging(const std::vector<UnitPlan>& units, std::span<const OptimizerBlock> blocks,
+                           const EngineOptions& options, const ResolvedPlacement& placement) {
   UpdateStaging staging;
   staging.on_device = placement.optimizer.tier == Tier::device;
   staging.move_gradient = (placement.gradients.tier == Tier::device) != staging.on_device;
   staging.move_parameters = moves_parameters(units, placement, staging.on_device);
   std::uint64_t largest = 0;
-  const std::vector<OptimizerBlock> blocks = optimizer_blocks(units, placement, options);
   for (const OptimizerBlock& block : blocks) largest = std::max(largest, block.range.numel);
   staging.region_blocks =
       static_cast<std::uint32_t>(region_blocks(staging, blocks.size(), options, placement));

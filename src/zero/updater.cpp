@@ -9,15 +9,15 @@
 
 namespace headrace {
 
-Updater::Updater(EngineContext& context, StateStore& states, GradientStore& gradients,
-                 ParameterStore& parameters)
+Updater::Updater(EngineContext& context, const UpdateStaging& staging, StateStore& states,
+                 GradientStore& gradients, ParameterStore& parameters)
     : context_(context),
       states_(states),
       gradients_(gradients),
       parameters_(parameters),
       format_(context.options.state_format()),
       kept_format_(kept_format(context.options)),
-      staging_(plan_staging(context.units, context.options, context.placement)),
+      staging_(staging),
       position_(states.blocks().size()),
       fetched_(states.blocks().size()) {
   std::iota(position_.begin(), position_.end(), 0u);

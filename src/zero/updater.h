@@ -17,7 +17,8 @@ namespace headrace {
 
 class Updater {
  public:
-  Updater(EngineContext& context, StateStore& states, GradientStore& gradients, ParameterStore& parameters);
+  Updater(EngineContext& context, const UpdateStaging& staging, StateStore& states, GradientStore& gradients,
+          ParameterStore& parameters);
 
   // One optimizer step. `arguments` carry step, learning rate and scale of every group (parameter_groups.h).
   void run(std::span<const OptimizerArguments> arguments, bool reversed);

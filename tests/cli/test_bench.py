@@ -184,6 +184,16 @@ class Adam(BenchTest):
         self.assertLessEqual(max(map(len, text.splitlines())), 100)
         self.assertIn("int8-moments amsgrad 3x4Ki", text)
 
+    def test_rows_are_apart_only_where_several_of_them_belong_together(self):
+        alone = ["bench", "adam", "--elements", "64", "--seconds", "0.01", "--optimizer", "adamw,lion,sgd", "--format", "fp32"]
+        rows = self.succeeds(*alone).stdout.rstrip().splitlines()[-3:]
+        self.assertEqual([row.split()[1] for row in rows if row], ["adamw", "lion", "sgd"])
+        together = self.succeeds("bench", "adam", *self.QUICK, "--format", "fp32,bf16").stdout.rstrip().splitlines()[-5:]
+        self.assertEqual([bool(row) for row in together], [True, True, False, True, True])
+
+    def test_the_help_says_which_sgd_it_is(self):
+        self.assertIn("sgd has momentum 0.9", " ".join(self.succeeds("bench", "adam", "--help").stdout.split()))
+
     def test_threads_are_as_many_as_asked_for_and_omp_num_threads_is_ignored(self):
         flags = ["bench", "adam", *self.QUICK, "--format", "fp32", "--json"]
         machine = json.loads(self.succeeds(*flags, "--threads", "3").stdout)["machine"]

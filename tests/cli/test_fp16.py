@@ -1,5 +1,6 @@
 """Models in fp16: the loss scale that a run shows, finds, keeps over a resume, and ends at."""
 
+import json
 import re
 import unittest
 
@@ -59,6 +60,20 @@ class LossScale(ProgramTest):
     def test_a_fixed_scale_that_is_too_large_is_said(self):
         self.refused("train", *NANO, *CONSTANT, "--dtype", "fp16", "--loss-scale", 1e15, "--steps", 30, status=1,
                      says=["1 to 20", "smaller --loss-scale"])
+
+    def test_steps_that_overflow_do_not_move_deepspeeds_schedulers_and_do_headraces(self):
+        flags = ["train", *NANO, "--quiet", "--dtype", "fp16", "--initial-scale-power", 24, "--steps", 16, "--metrics", "m.jsonl"]
+        self.write("run.json", json.dumps({"scheduler": {"type": "WarmupDecayLR", "params": {
+            "total_num_steps": 8, "warmup_num_steps": 3, "warmup_type": "linear"}}}))
+        self.succeeds(*flags, "--config", "run.json")
+        steps = [line for line in self.metrics("m.jsonl") if line["event"] == "step"]
+        self.assertTrue(steps[0]["skipped"])
+        self.assertEqual([line["learning_rate"] for line in steps if line["skipped"]], [0] * sum(s["skipped"] for s in steps))
+        applied = [line["learning_rate"] for line in steps if not line["skipped"]]
+        for rate, expected in zip(applied, [0, 0, 1e-3 / 3, 2e-3 / 3, 1e-3, 8e-4, 6e-4], strict=False):
+            self.assertAlmostEqual(rate, expected, delta=1e-12)
+        self.succeeds(*flags, "--warmup-steps", 4, "--learning-rate", 1e-3)
+        self.assertEqual(self.metrics("m.jsonl")[2]["learning_rate"], 7.5e-4)
 
     def test_too_few_steps_to_find_a_scale_are_said(self):
         self.refused("train", *NANO, *CONSTANT, "--dtype", "fp16", "--initial-scale-power", 50, "--steps", 3, status=1,

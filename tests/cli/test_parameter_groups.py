@@ -44,16 +44,27 @@ class ParameterGroups(ProgramTest):
         self.assertIn('--parameter-groups default (was [{"parameters":["wpe.*"],"learning_rate_factor":0.1}])',
                       changed.stderr)
 
-    def test_plan_and_the_effective_configuration_show_them(self):
+    def test_plan_train_and_the_effective_configuration_show_them(self):
         groups = as_flag({"parameters": ["wpe.*"], "weight_decay": 0})
         plan = self.succeeds("plan", "--model", "gpt2-nano", "--batch-size", 1, *groups).stdout
-        self.assertIn('group 0: 8192 parameters in 1 tensor: {"parameters":["wpe.*"],"weight_decay":0.0}', plan)
+        for text in (plan, self.succeeds("train", *NANO, "--steps", 1, *groups).stderr):
+            self.assertIn('group 1: 8192 parameters in 1 tensor: {"parameters":["wpe.*"],"weight_decay":0.0}', text)
+            self.assertRegex(text, r"group 0: \d+ parameters in \d+ tensors: all others")
         shown = json.loads(self.succeeds("train", *NANO, *groups, "--print-config").stdout)
         self.assertEqual(shown["headrace"]["parameter_groups"], [{"parameters": ["wpe.*"], "weight_decay": 0.0}])
 
+    def test_the_plan_the_trainer_and_the_engine_give_a_group_one_number(self):
+        wpe, wte = ({"parameters": [name], "weight_decay": 0.0} for name in ("wpe.*", "wte.*"))
+        plan = self.succeeds("plan", "--model", "gpt2-nano", *as_flag(wpe, wte)).stdout
+        self.assertIn('parameter group 2: 16384 parameters in 1 tensor: {"parameters":["wte.*"],"weight_decay":0.0}', plan)
+        run = ["train", *NANO, *CONSTANT]
+        self.refused(*run, *as_flag(wpe, {**wte, "eps": -1}), says=['--parameter-groups, group 2, "eps": -1 is not'])
+        self.refused(*run, "--learning-rate", 1e30, *as_flag(wpe, {**wte, "learning_rate_factor": 1e30}),
+                     says=["--learning-rate is too large at 1e+30", "parameter group 2: optimizer: learning rate"])
+
     def test_a_pattern_that_matches_nothing_is_refused_with_the_nearest_names(self):
         self.refused("train", *NANO, *CONSTANT, *as_flag({"parameters": ["wpe.wieght"]}),
-                     says=['"wpe.wieght" of group 0 matches no parameter of gpt2-nano', "nearest names are wpe.weight"])
+                     says=['"wpe.wieght" of group 1 matches no parameter of gpt2-nano', "nearest names are wpe.weight"])
         self.refused("train", *NANO, "--parameter-groups", '[{"parameters": ', says=["--parameter-groups"])
 
 

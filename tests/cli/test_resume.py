@@ -6,7 +6,7 @@ import shutil
 import signal
 import unittest
 
-from program import ON_NVME, TINY, ProgramTest
+from program import NANO, ON_NVME, TINY, ProgramTest
 from test_ranks import MPIRUN, ranks
 
 
@@ -178,7 +178,7 @@ class Continuation(ProgramTest):
 
 
 class NotFinite(ProgramTest):
-    OVERFLOWING = ["--learning-rate", "1e38", "--schedule", "constant", "--clip", 0]
+    OVERFLOWING = ["--learning-rate", "1e36", "--schedule", "constant", "--clip", 0]
 
     def test_weights_that_overflow_end_the_run_with_advice(self):
         result = self.run_program("train", *TINY, *self.OVERFLOWING, "--steps", 60)
@@ -186,11 +186,25 @@ class NotFinite(ProgramTest):
         self.assertIn("not finite in the last 20 steps", result.stderr)
         self.assertIn("--learning-rate", result.stderr)
 
-    def test_no_number_is_printed_as_nan(self):
-        result = self.succeeds("train", *TINY, *self.OVERFLOWING, "--steps", 8, "--metrics", "m.jsonl")
-        self.assertNotIn("nan", result.stdout + result.stderr)
-        self.assertIn("not finite", result.stdout)
-        self.assertIsNone(self.metrics("m.jsonl")[-2]["loss"])
+    def test_a_run_whose_last_losses_are_not_finite_is_an_error_that_names_them(self):
+        result = self.refused("train", *TINY, *self.OVERFLOWING, "--steps", 8, "--metrics", "m.jsonl", "--quiet", status=1,
+                              says=["the training loss of step 8 is not finite", "smaller --learning-rate"])
+        self.assertNotIn("nan", result.stderr)
+        self.assertIsNone(self.metrics("m.jsonl")[-1]["loss"])
+        self.refused("train", *NANO, *self.OVERFLOWING, "--steps", 1, "--eval-data", "data.txt", "--quiet", status=1,
+                     says=["the held-out loss is not finite", "smaller --learning-rate"])
+
+    def test_weights_lost_to_an_epsilon_of_nothing_are_said_to_be(self):
+        self.refused("train", *NANO, "--epsilon", 0, "--steps", 3, "--eval-data", "data.txt", "--quiet", status=1,
+                     says=["the training loss of step 3 and the held-out loss are not finite", "epsilon is 0", "0 / 0",
+                           "larger --epsilon"])
+
+    def test_a_skipped_last_step_with_a_finite_loss_is_none(self):
+        flags = ["train", *NANO, "--dtype", "fp16", "--quiet", "--loss-scale-window", 1, "--initial-scale-power", 30]
+        self.succeeds(*flags, "--steps", 40, "--metrics", "m.jsonl", "--schedule", "constant")
+        skipped = [line["step"] for line in self.metrics("m.jsonl")[:-1] if line["skipped"]]
+        self.assertGreater(skipped[-1], 20)
+        self.assertIn("skipped steps", self.succeeds(*flags, "--steps", skipped[-1], "--schedule", "constant").stdout)
 
 
 if __name__ == "__main__":

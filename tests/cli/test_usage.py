@@ -5,7 +5,7 @@ import os
 import re
 import unittest
 
-from program import ON_NVME, TINY, ProgramTest
+from program import NANO, ON_NVME, TINY, ProgramTest
 
 
 class Help(ProgramTest):
@@ -217,8 +217,20 @@ class Plan(ProgramTest):
             plan = json.loads(self.succeeds("plan", "--model", "gpt2-124m", "--json", *flags).stdout)
             self.assertEqual(plan["state_bytes_a_parameter"], bytes_a_parameter, flags)
             self.assertAlmostEqual(plan["tiers"]["device"]["optimizer"] / plan["parameters"] / bytes_a_parameter, 1, 2, flags)
-        self.assertIn("adamw or adam, fp32 master, int8 moments; 6.125 bytes a parameter",
-                      self.succeeds("plan", "--model", "gpt2-mini", "--moments", "int8").stdout)
+
+    def test_plan_and_train_say_which_optimizer_it_is(self):
+        for flags, line in (([], "adamw, betas 0.9 0.95, epsilon 1e-08, weight decay 0.1; fp32 master, fp32 moments"),
+                            (["--optimizer", "adam"], "adam, betas 0.9 0.999, epsilon 1e-08, weight decay 0; fp32 master"),
+                            (["--optimizer", "adam", "--amsgrad", "--weight-decay", 0.1, "--moments", "int8"],
+                             "adam with amsgrad, betas 0.9 0.999, epsilon 1e-08, weight decay 0.1; fp32 master, int8 moments"),
+                            (["--optimizer", "lion"], "lion, betas 0.9 0.99, weight decay 0; fp32 master, fp32 moments"),
+                            (["--optimizer", "adagrad", "--lr-decay", 0.5],
+                             "adagrad, epsilon 1e-10, weight decay 0, decay of the rate 0.5; fp32"),
+                            (["--optimizer", "sgd", "--momentum", 0.9, "--nesterov", "--maximize"],
+                             "sgd, momentum 0.9, nesterov, weight decay 0, up the gradient; fp32")):
+            self.assertIn(f"optimizer: {line}", self.succeeds("plan", "--model", "gpt2-nano", "--batch-size", 1, *flags).stdout)
+            said = self.succeeds("train", *NANO, "--steps", 1, *flags).stderr
+            self.assertRegex(said, "optimizer +" + re.escape(line))
 
     def test_plan_takes_the_flags_of_train_and_shows_wear(self):
         text = self.succeeds("plan", *TINY, *ON_NVME, "--steps", "5", "--learning-rate", "1e-3", "--quiet").stdout

@@ -43,7 +43,7 @@ class Plan(job_test.JobTest):
             self.skipTest(f"{ranks} ranks need as many devices")
         options = self.placement(*placement, **more)
         plan = self.plan(ranks, options)
-        outcome = self.run_steps(ranks, options, f"{ranks}-{placement}-{len(more)}".replace("'", ""))
+        outcome = self.run_steps(ranks, options, f"{ranks}-{placement}-{sorted(more.items())}".replace("'", ""))
         for tier in ("device", "host"):
             planned, peak = plan["tiers"][tier], outcome.summary["peak_tiers"][tier]
             self.assertEqual(set(planned), set(peak), (ranks, placement, tier))
@@ -67,6 +67,17 @@ class Plan(job_test.JobTest):
         self.check(2, (2, "cpu", "cpu", "none"), accumulation=3)
         self.check(2, (3, "nvme", "nvme", "nvme"), accumulation=3)
         self.check(2, (3, "none", "none", "none"), accumulation=2, recompute=True)
+
+    def test_a_host_limit_that_only_smaller_regions_of_the_update_fit_is_kept_and_gives_the_same_states(self):
+        for placement in ((1, "cpu", "none", "none"), (2, "cpu", "cpu", "none")):
+            plan, free = self.check(2, placement)
+            needed = plan["total"]["host"]
+            limit = needed - 4096
+            limited, outcome = self.check(2, placement, host_memory=limit)
+            self.assertTrue(limited["fits"])
+            self.assertLessEqual(limited["total"]["host"], limit)
+            self.assertLess(outcome.summary["peak_tiers"]["host"]["staging"], free.summary["peak_tiers"]["host"]["staging"])
+            self.assertEqual(free.state_hash, outcome.state_hash)
 
     def test_bytes_on_the_wire_are_the_formula_of_the_paper(self):
         # (n + 1) P (N - 1) / N elements a rank at stages 0 to 2; N ranks; bf16.

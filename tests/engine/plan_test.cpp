@@ -36,6 +36,36 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
     }
 }
 
+TEST_P(PlanAgainstReality, a_host_limit_that_only_smaller_regions_fit_is_kept_and_gives_the_same_states) {
+  for (const Combination& combination : {Combination{1, Tier::host, Tier::device, Tier::device},
+                                         {2, Tier::host, Tier::host, Tier::device},
+                                         {3, Tier::host, Tier::device, Tier::host}}) {
+    EngineRun run;
+    run.options = with(run.options, combination);
+    run.world_size = GetParam();
+    run.steps = 3;
+    run.options.swap_block_bytes = 12 * 4096;
+    run.units = {{"a", {{.name = "a", .shape = {4096 * 60 + 5}, .initial_std = 0.5f}}}};
+    const std::uint64_t expected = run_engine(run).hash;
+    const MemoryPlan largest = plan_memory(toy_plan_request(run));
+    ASSERT_GT(largest.update_region_blocks, 2u) << describe(combination);
+    run.options.update_region_blocks = 1;
+    const MemoryPlan smallest = plan_memory(toy_plan_request(run));
+    for (const Bytes limit : {largest.host.total() - 1, smallest.host.total()}) {
+      run.options.update_region_blocks = largest.update_region_blocks;
+      run.options.host_memory_bytes = limit;
+      PlanRequest request = toy_plan_request(run);
+      request.host_limit = limit;
+      const MemoryPlan plan = plan_memory(request);
+      ASSERT_TRUE(plan.fits()) << describe(combination);
+      run.options.update_region_blocks = plan.update_region_blocks;
+      const RunPeaks peaks(run);
+      EXPECT_EQ(run_engine(run).hash, expected) << describe(combination) << " limit " << limit;
+      EXPECT_EQ(peaks.host.bytes, plan.host.bytes) << describe(combination) << " limit " << limit;
+    }
+  }
+}
+
 TEST_P(PlanAgainstReality, communicated_bytes_of_a_step_are_the_planned_bytes) {
   for (const Combination& combination : legal_combinations(false))
     for (const std::uint32_t prefetch : {0u, 1u, 3u}) {

@@ -1,5 +1,6 @@
 // What the host's update is given in a step of the engine: regions of several blocks, the size of the whole
 // update, and pieces that run on the node where their states lie.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -44,6 +45,11 @@ class WatchedEngine {
     module_.run(engine_, *device_, 0, state_.iteration++);
     engine_.step(1e-3, state_);
   }
+  void step_without(std::size_t unit) {
+    module_.silent[unit] = true;
+    step();
+    module_.silent[unit] = false;
+  }
 
  private:
   std::unique_ptr<Device> device_ = make_cpu_device({.memory_bytes = 64 << 20, .compute_threads = 1});
@@ -72,10 +78,13 @@ struct Region {
   std::uint64_t numel = 0, update_numel = 0;
 };
 
-std::vector<Region> regions_of_a_step(const Combination& combination, std::int64_t blocks) {
+std::vector<Region> regions_of_a_step(const Combination& combination, std::int64_t blocks,
+                                      std::uint32_t region_blocks = ~0u) {
   const TemporaryFolder folder;
   std::vector<Region> regions;
-  WatchedEngine engine(options_of(combination, folder), units_of_blocks(blocks),
+  EngineOptions options = options_of(combination, folder);
+  options.update_region_blocks = region_blocks;
+  WatchedEngine engine(options, units_of_blocks(blocks),
                        [&](std::span<const GroupSpan> spans, std::span<const OptimizerArguments> groups,
                            std::uint64_t update_numel) {
                          Region& region = regions.emplace_back(0, update_numel);
@@ -102,6 +111,13 @@ TEST(UpdateRegions, hold_several_blocks_where_gradients_or_parameters_are_on_the
   }
 }
 
+TEST(UpdateRegions, hold_no_more_blocks_than_they_are_allowed_where_something_moves) {
+  const auto regions = regions_of_a_step({2, Tier::host, Tier::host, Tier::device}, 40, 3);
+  ASSERT_EQ(regions.size(), 14u);
+  for (std::size_t r = 0; r + 1 < regions.size(); ++r) EXPECT_EQ(regions[r].numel, 4096u * 3) << r;
+  EXPECT_EQ(regions_of_a_step({3, Tier::host, Tier::host, Tier::host}, 40, 3).size(), 1u);
+}
+
 TEST(UpdateRegions, know_the_size_of_the_whole_update_in_every_tier_of_the_host) {
   for (const Combination& combination : legal_combinations(true)) {
     if (combination.optimizer == Tier::device) continue;
@@ -114,8 +130,32 @@ TEST(UpdateRegions, know_the_size_of_the_whole_update_in_every_tier_of_the_host)
   }
 }
 
-// Without the first unit, blocks meet in a region that are neighbours in the update alone.
-TEST(UpdateRegions, without_the_blocks_of_a_silent_unit_are_as_large_and_give_the_same_states) {
+std::vector<UnitSpec> three_units_of_13_blocks() {
+  std::vector<UnitSpec> units;
+  for (const char* name : {"a", "b", "c"})
+    units.push_back({name, {{.name = name, .shape = {4096 * 13}, .initial_std = 0.5f}}});
+  return units;
+}
+
+// Of 39 blocks regions have 10. The blocks of a unit without a gradient leave no gap.
+TEST(UpdateRegions, without_the_blocks_of_a_silent_unit_are_as_large) {
+  for (std::size_t unit = 0; unit < 3; ++unit) {
+    const TemporaryFolder folder;
+    std::vector<std::uint64_t> blocks;
+    WatchedEngine engine(
+        options_of({1, Tier::host, Tier::device, Tier::device}, folder), three_units_of_13_blocks(),
+        [&](std::span<const GroupSpan> spans, std::span<const OptimizerArguments>, std::uint64_t) {
+          std::uint64_t numel = 0;
+          for (const GroupSpan& part : spans) numel += part.span.numel;
+          blocks.push_back(numel / 4096);
+        });
+    engine.step_without(unit);
+    EXPECT_THAT(blocks, ::testing::UnorderedElementsAre(10, 10, 6)) << unit;
+  }
+}
+
+// Blocks meet in a region that are neighbours in the update alone.
+TEST(UpdateRegions, without_the_blocks_of_a_silent_unit_give_the_same_states_on_device_and_host) {
   std::vector<std::uint64_t> hashes;
   for (const Combination& combination : {Combination{1, Tier::device, Tier::device, Tier::device},
                                          {1, Tier::host, Tier::device, Tier::device},
@@ -124,8 +164,7 @@ TEST(UpdateRegions, without_the_blocks_of_a_silent_unit_are_as_large_and_give_th
     run.options = with(run.options, combination);
     run.options.swap_block_bytes = 12 * 4096;
     run.device.link_bytes_per_second = 20e6;
-    for (const char* name : {"a", "b", "c"})
-      run.units.push_back({name, {{.name = name, .shape = {4096 * 13}, .initial_std = 0.5f}}});
+    for (UnitSpec& unit : three_units_of_13_blocks()) run.units.push_back(std::move(unit));
     run.before_step = [](int, std::uint64_t step, ToyModule& module) {
       for (std::size_t unit = 0; unit < 3; ++unit) module.silent[6 + unit] = step % 3 == unit;
     };

@@ -160,6 +160,8 @@ TEST(ResumedStates, of_another_format_are_refused_with_the_flag_that_differs) {
               HasSubstr("--optimizer is adamw or adam in the store, lion here"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.optimizer.amsgrad = true; }),
               HasSubstr("--amsgrad is false in the store, true here"));
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.optimizer = {.kind = OptimizerKind::sgd, .momentum = 0.9}; }),
+              HasSubstr("--momentum is 0 in the store, above 0 here"));
 }
 
 TEST(PlannedStates, are_the_bytes_that_the_engine_takes) {

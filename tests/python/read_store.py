@@ -426,7 +426,7 @@ def sum_of_store(store, step, hash_values, check_crc):
                 keys[name] = xxh64(name.encode())
             for kind, values in enumerate(arrays):  # master, then the moments
                 part = values[4 * (begin - first) : 4 * (end - first)]
-                total += hash_values(keys[name] ^ kind, begin - parameter["offset"], part)
+                total += hash_values(splitmix64(keys[name] ^ kind), begin - parameter["offset"], part)
             elements += end - begin
     return total & MASK, elements
 

@@ -4,11 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
 #include <map>
 
-#include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "src/bench/update_check.h"
 #include "src/bench/update_tensors.h"
@@ -79,10 +77,12 @@ TEST(AdamBench, shapes_are_read_as_they_are_written) {
 }
 
 TEST(AdamBench, more_than_two_to_the_44_elements_in_all_are_refused_with_the_value) {
+  EXPECT_EQ(text_of({1, std::uint64_t{1} << 44}), "16Ti");
+  EXPECT_EQ(parse_shape("16Ti", "--elements"), (TensorShape{1, std::uint64_t{1} << 44}));
   EXPECT_EQ(parse_shape("16384Gi", "--elements"), (TensorShape{1, std::uint64_t{1} << 44}));
   EXPECT_EQ(parse_shape("1Mix16Mi", "--elements"), (TensorShape{1 << 20, 1 << 24}));
-  for (const char* text : {"1Mix32Mi", "16384Gix16384Gi", "16777216x16384Gi", "262144x16384Gi", "99999999Gi",
-                           "99999999999999999999", "99999999999999999999x64"}) {
+  for (const char* text : {"17Ti", "1Mix32Mi", "16384Gix16384Gi", "16777216x16384Gi", "262144x16384Gi",
+                           "99999999Gi", "99999999999999999999", "99999999999999999999x64"}) {
     try {
       parse_shape(text, "--elements");
       ADD_FAILURE() << text;
@@ -128,51 +128,11 @@ TEST(AdamBench, every_format_and_optimizer_is_measured_against_a_ceiling) {
     EXPECT_GT(result.value, 0) << result.name;
     EXPECT_GT(result.ceiling, 0) << result.name;
     EXPECT_GT(result.ratio, 0) << result.name;
-    EXPECT_GE(result.rounds, 3) << result.name;
+    ASSERT_EQ(result.rounds, 3) << result.name;  // the time is over at once: both medians are of one round
     const double elements = static_cast<double>(result.shape.tensors * result.shape.numel);
     EXPECT_NEAR(result.value, result.bytes_per_element * elements / result.seconds * 1e-9,
-                0.3 * result.value);
+                1e-9 * result.value);
   }
-}
-
-// Seconds of one update on this thread, the least of many, by instruction set.
-std::map<Isa, double> least_seconds(const UpdateCase& one, std::initializer_list<Isa> sets) {
-  std::vector<std::byte> memory(tensor_bytes(one));
-  const std::vector<GroupSpan> tensors = lay_out(one, memory);
-  fill(one, tensors);
-  std::map<Isa, double> least;
-  for (int round = 0; round < 30; ++round)
-    for (const Isa isa : sets) {
-      const auto start = std::chrono::steady_clock::now();
-      optimizer_update(tensors[0].span, one.arguments, isa);
-      const double seconds = seconds_since(start);
-      least[isa] = round == 0 ? seconds : std::min(least[isa], seconds);
-    }
-  return least;
-}
-
-// FIELD-CASES P2. In the caches, where memory does not hide what the arithmetic costs.
-TEST(AdamBench, vector_kernels_leave_the_scalar_one_far_behind_in_every_format) {
-#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "of optimised code alone";
-#endif
-  if (best_isa() == Isa::scalar) GTEST_SKIP() << "no vector kernels on this CPU, or HEADRACE_ISA=scalar";
-  for (const std::string_view format : adam_bench_formats()) {
-    const auto seconds = least_seconds(case_of(format, "adamw", {1, 8192}), {Isa::scalar, best_isa()});
-    EXPECT_GT(seconds.at(Isa::scalar) / seconds.at(best_isa()), 2) << format;
-  }
-}
-
-// FIELD-CASES P2. A share that an update through copies of states and gradient would miss.
-TEST(AdamBench, an_update_of_many_elements_comes_near_what_its_loads_and_stores_reach) {
-#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "of optimised code alone";
-#endif
-  if (best_isa() == Isa::scalar) GTEST_SKIP() << "no vector kernels on this CPU, or HEADRACE_ISA=scalar";
-  const AdamBenchReport report =
-      quick({.formats = {"fp32", "bf16"}, .shapes = {{1, std::uint64_t{4} << 20}}, .seconds = 1});
-  ASSERT_EQ(report.results.size(), 2u);
-  for (const AdamBenchResult& result : report.results) EXPECT_GT(result.ratio, 0.4) << result.name;
 }
 
 TEST(AdamBench, a_size_that_does_not_fit_is_named_and_left_out) {

@@ -152,6 +152,22 @@ TEST(UpdateConstants, after_a_jump_of_the_step_equal_the_power_not_a_running_pro
   EXPECT_EQ(c.sqrt_bias2, static_cast<float>(std::sqrt(1.0 - std::pow(0.999, 1000.0))));
 }
 
+TEST(UpdateConstants, refuse_what_fp32_cannot_hold) {
+  constexpr OptimizerKind sgd = OptimizerKind::sgd;
+  EXPECT_THROW(constants_of({.learning_rate = 1e38}), UsageError);  // over 1 - beta1
+  EXPECT_NO_THROW(constants_of({.kind = sgd, .learning_rate = 1e38}));
+  EXPECT_THROW(constants_of({.kind = sgd, .learning_rate = 1e39}), UsageError);
+  EXPECT_THROW(constants_of({.epsilon = 1e300}), UsageError);
+  EXPECT_THROW(constants_of({.epsilon = 1e-46}), UsageError);
+  EXPECT_EQ(constants_of({.epsilon = 0}).epsilon, 0);
+  EXPECT_GT(constants_of({.epsilon = 1e-45}).epsilon, 0);
+  EXPECT_THROW(constants_of({.weight_decay = 1e300}), UsageError);
+  EXPECT_THROW(constants_of({.weight_decay = 1e300, .decoupled = false}), UsageError);
+  EXPECT_THROW(constants_of({.kind = sgd, .momentum = 1e300}), UsageError);
+  for (const float scale : {std::nanf(""), HUGE_VALF, -HUGE_VALF})
+    EXPECT_THROW(constants_of({.gradient_scale = scale}), UsageError) << scale;
+}
+
 TEST(UpdateConstants, refuse_what_has_no_meaning) {
   EXPECT_THROW(constants_of({.learning_rate = -1e-3}), UsageError);
   EXPECT_THROW(constants_of({.learning_rate = std::nan("")}), UsageError);

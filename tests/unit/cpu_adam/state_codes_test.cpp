@@ -35,41 +35,71 @@ TEST(CodeBook, has_the_values_of_its_formula_from_0_to_1_in_rising_order) {
   }
 }
 
-// But for fp32's rounding in the encoder, and between 0 and the first code, where 9/16 of that one decide.
-TEST(CodeBook, every_code_is_its_own_nearest_and_halfway_points_part_neighbours) {
-  constexpr float below = 1 - 0x1p-20f, above = 1 + 0x1p-20f;
+constexpr std::uint32_t least_random = 0, most_random = 0xffff;
+
+// And a value next to it, as decoding and dividing by the scale leave it.
+TEST(CodeBook, every_code_stays_itself_whatever_the_random_bits) {
   for (const Book& book : books) {
     for (std::uint32_t k = 0; k < book.codes; ++k) {
       const float value = decode_magnitude(k, book.decades);
-      ASSERT_EQ(encode_magnitude(value, book.decades), k);
-      if (k + 1 == book.codes) continue;
-      const float next = decode_magnitude(k + 1, book.decades);
-      const float border = k == 0 ? 0.5625f * next : (value + next) / 2;
-      ASSERT_EQ(encode_magnitude(border * below, book.decades), k);
-      ASSERT_EQ(encode_magnitude(border * above, book.decades), k + 1);
+      for (const float nearly : {value * (1 - 0x1p-22f), value, value * (1 + 0x1p-22f)})
+        for (const std::uint32_t random : {least_random, 0x5a5au, most_random})
+          ASSERT_EQ(encode_magnitude(nearly, book.decades, random), k) << nearly;
     }
   }
 }
 
-// Half a step of the decade: 7/16 of the decade's top over the codes it has; below the first code 9/16 of it.
-TEST(CodeBook, error_is_at_most_half_a_step_of_the_decade_and_codes_rise_with_values) {
+// Also across the borders of decades and below the first code.
+TEST(CodeBook, between_two_codes_a_value_becomes_one_of_them_and_is_their_average_over_all_random_bits) {
+  for (const Book& book : books) {
+    for (std::uint32_t k = 0; k + 1 < book.codes; ++k) {
+      const double low = decode_magnitude(k, book.decades),
+                   step = decode_magnitude(k + 1, book.decades) - low;
+      for (const double share : {0.0005, 0.1, 0.5, 0.93}) {
+        const auto value = static_cast<float>(low + share * step);
+        std::uint32_t up = 0;
+        for (std::uint32_t random = least_random; random <= most_random; ++random) {
+          const std::uint32_t code = encode_magnitude(value, book.decades, random);
+          ASSERT_TRUE(code == k || code == k + 1) << value;
+          up += code - k;
+        }
+        ASSERT_NEAR(up * 0x1p-16, share, 0x1p-14 + 0x1p-17) << k;
+      }
+    }
+  }
+}
+
+TEST(CodeBook, codes_rise_with_values_for_the_same_random_bits) {
   std::mt19937 random(7);
-  std::uniform_real_distribution<double> exponent(-24, 0);
+  std::uniform_real_distribution<double> exponent(-30, 0);
   for (const Book& book : books) {
     std::vector<float> values;
     for (int i = 0; i < 20000; ++i) values.push_back(static_cast<float>(std::exp2(exponent(random))));
     std::sort(values.begin(), values.end());
-    std::uint32_t last = 0;
-    for (const float x : values) {
-      const std::uint32_t code = encode_magnitude(x, book.decades);
-      ASSERT_GE(code, last);
-      last = code;
-      const int below = static_cast<int>(std::floor(-std::log2(static_cast<double>(x)) / 3));
-      const double top = std::pow(8, -below);
-      const double half_step = below > book.decades    ? top
-                               : below == book.decades ? top * 9 / 16
-                                                       : top * 7 / 16 / std::exp2(book.decades - below);
-      ASSERT_LE(std::abs(decode_magnitude(code, book.decades) - x), half_step * (1 + 1e-6)) << x;
+    for (const std::uint32_t bits : {least_random, 0x8000u, most_random}) {
+      std::uint32_t last = 0;
+      for (const float x : values) {
+        const std::uint32_t code = encode_magnitude(x, book.decades, bits);
+        ASSERT_GE(code, last) << x;
+        last = code;
+      }
+    }
+  }
+}
+
+// With any scale, infinite and denormal inverses among them.
+TEST(CodeBook, the_largest_of_a_block_keeps_the_largest_code_whatever_the_random_bits) {
+  std::vector<float> values = {0x1p-126f, 0x1.fffffcp125f, 0x1.8p127f, 0x1.fffffep127f,
+                               std::numeric_limits<float>::infinity()};
+  for (const float x : adversarial(20000, 11))
+    if (std::abs(x) >= 0x1p-126f) values.push_back(std::abs(x));
+  for (const float x : values) {
+    const float inverse = inverse_scale(stored_scale(x, false));
+    const float root_inverse = inverse_scale(stored_scale(x, true));
+    for (const std::uint32_t random : {least_random, most_random}) {
+      ASSERT_EQ(encode_signed(x, inverse, random), 127) << x;
+      ASSERT_EQ(encode_signed(-x, inverse, random), 255) << x;
+      ASSERT_EQ(encode_root(x, root_inverse, random), 255) << x;
     }
   }
 }
@@ -78,30 +108,34 @@ TEST(CodeBook, signed_codes_keep_the_sign_and_nan_is_the_largest_without_one) {
   for (std::uint32_t k = 0; k < 128; ++k) {
     const float value = decode_signed(static_cast<std::uint8_t>(k), 3.0f);
     ASSERT_EQ(decode_signed(static_cast<std::uint8_t>(k | 0x80), 3.0f), -value);
-    ASSERT_EQ(encode_signed(value, 1.0f / 3.0f), k);
-    ASSERT_EQ(encode_signed(-value, 1.0f / 3.0f), k | 0x80);
+    ASSERT_EQ(encode_signed(value, 1.0f / 3.0f, most_random), k);
+    ASSERT_EQ(encode_signed(-value, 1.0f / 3.0f, most_random), k | 0x80);
   }
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(encode_signed(nan, 1.0f), 127);
-  EXPECT_EQ(encode_signed(std::bit_cast<float>(std::bit_cast<std::uint32_t>(nan) | 0x80000000u), 1.0f), 127);
+  const float negative = std::bit_cast<float>(std::bit_cast<std::uint32_t>(nan) | 0x80000000u);
+  for (const std::uint32_t random : {least_random, most_random}) {
+    EXPECT_EQ(encode_signed(nan, 1.0f, random), 127);
+    EXPECT_EQ(encode_signed(negative, 1.0f, random), 127);
+  }
 }
 
 TEST(CodeBook, root_above_0_never_becomes_0) {
   for (const float root : {0x1p-149f, 0x1p-126f, 1e-30f, 1e-9f, 1.0f}) {
     for (const float scale : {0x1p-149f, 0x1p-126f, 1e-20f, 1.0f, 0x1.fffffep127f}) {
       if (root > scale) continue;
-      const std::uint8_t code = encode_root(root, inverse_scale(scale));
+      const std::uint8_t code = encode_root(root, inverse_scale(scale), least_random);
       ASSERT_GE(code, 1) << root << " of " << scale;
     }
   }
-  EXPECT_EQ(encode_root(0.0f, 1.0f), 0);
+  EXPECT_EQ(encode_root(0.0f, 1.0f, most_random), 0);
+  EXPECT_EQ(encode_signed(0.0f, 1.0f, most_random), 0);
 }
 
 TEST(CodeBook, block_of_nothing_above_denormals_decodes_to_nothing_larger_than_its_scale) {
   for (const float scale : {0.0f, 0x1p-149f, 0x1.8p-130f, 0x1.fffffcp-127f}) {
     EXPECT_EQ(inverse_scale(scale), 0.0f);
-    EXPECT_EQ(decode_signed(encode_signed(scale, inverse_scale(scale)), scale), 0.0f);
-    EXPECT_LE(decode_squared(encode_root(scale, inverse_scale(scale)), scale), scale);
+    EXPECT_EQ(decode_signed(encode_signed(scale, inverse_scale(scale), most_random), scale), 0.0f);
+    EXPECT_LE(decode_squared(encode_root(scale, inverse_scale(scale), most_random), scale), scale);
   }
   EXPECT_EQ(inverse_scale(0x1p-126f), 0x1p126f);
 }
@@ -156,6 +190,28 @@ double share_of_both(const std::vector<float>& a, const std::vector<float>& b, s
   return static_cast<double>(both) / static_cast<double>(a.size() - shift);
 }
 
+// Lion's moment, halfway between two codes beside one element of each block that is its scale: 1 where it
+// went up.
+std::vector<float> ups_of_codes(std::uint64_t seed, std::uint64_t step, std::uint64_t first) {
+  const UpdateCase c = {.arguments = {.kind = OptimizerKind::lion, .beta2 = 0.0, .step = step, .seed = seed},
+                        .moments = MomentDType::int8,
+                        .numel = samples,
+                        .first_element = first};
+  const float low = decode_magnitude(80, signed_decades), high = decode_magnitude(81, signed_decades);
+  UpdateValues values = values_of(c, Inputs::ordinary, 1);
+  std::vector<float> gradient(samples, (low + high) / 2);
+  for (std::size_t i = 0; i < samples; i += quantised_block_numel) gradient[i] = 1.0f;
+  values.gradient = encoded(gradient, DType::f32);
+  values = updated(c, values, best_isa());
+  std::vector<float> ups;
+  for (std::size_t i = 0; i < samples; ++i) {
+    if (i % quantised_block_numel == 0) continue;
+    EXPECT_TRUE(values.moments[0][i] == 80 || values.moments[0][i] == 81);
+    ups.push_back(values.moments[0][i] == 81 ? 2.0f : 0.0f);
+  }
+  return ups;
+}
+
 TEST(StochasticRounding, arrays_neighbours_steps_seeds_and_stretches_draw_independently) {
   const std::vector<float> halfway(samples, 1.0f + 0x1p-8f);
   const Rounded base = rounded(halfway, 1, 2, 0);
@@ -170,6 +226,17 @@ TEST(StochasticRounding, arrays_neighbours_steps_seeds_and_stretches_draw_indepe
     EXPECT_NEAR(share_of_both(base.master, other.master), 0.25, allowed);
     EXPECT_NEAR(share_of_both(base.moment, other.moment), 0.25, allowed);
   }
+}
+
+TEST(StochasticRounding, codes_of_neighbours_steps_seeds_and_stretches_are_drawn_independently) {
+  const std::vector<float> base = ups_of_codes(1, 2, 0);
+  const double allowed = five_sigma * std::sqrt(0.25 * 0.75 / samples) + 0x1p-10;
+  EXPECT_NEAR(share_up(base), 0.5, allowed);
+  for (const std::size_t shift : {1, 2, 16, 63, 4032})
+    EXPECT_NEAR(share_of_both(base, base, shift), 0.25, allowed) << shift;
+  for (const std::vector<float>& other :
+       {ups_of_codes(1, 3, 0), ups_of_codes(2, 2, 0), ups_of_codes(1, 2, std::uint64_t{1} << 32)})
+    EXPECT_NEAR(share_of_both(base, other), 0.25, allowed);
 }
 
 // All four arrays of AMSGrad: each pair of draws of one element.
@@ -219,12 +286,8 @@ TEST(StochasticRounding, small_steps_are_not_lost) {
   EXPECT_NEAR(sum / static_cast<double>(c.numel), 1.0625, five_sigma * 2.83 * 0x1p-7 / 64);
 }
 
-TEST(StochasticRounding, a_resumed_run_in_other_cuts_has_the_bits_of_the_whole_run) {
-  UpdateCase c = {.arguments = {.amsgrad = true, .seed = 21},
-                  .master = MasterDType::bf16,
-                  .moments = MomentDType::bf16,
-                  .numel = 3000,
-                  .first_element = (std::uint64_t{1} << 32) - 1000};
+// Whether two steps of a whole span and two of its parts are four of the whole.
+void expect_cuts_keep_the_bits(UpdateCase c, std::uint64_t part) {
   const UpdateValues start = values_of(c, Inputs::ordinary, 2);
   UpdateValues whole = start;
   for (c.arguments.step = 1; c.arguments.step <= 4; ++c.arguments.step) whole = updated(c, whole, best_isa());
@@ -234,11 +297,31 @@ TEST(StochasticRounding, a_resumed_run_in_other_cuts_has_the_bits_of_the_whole_r
     resumed = updated(c, resumed, best_isa());
   for (c.arguments.step = 3; c.arguments.step <= 4; ++c.arguments.step) {
     resumed = updated(c, resumed, [&](const UpdateSpan& span) {
-      for (std::uint64_t begin = 0; begin < span.numel; begin += 777)
-        optimizer_update(part_of(span, begin, std::min<std::uint64_t>(777, span.numel - begin)), c.arguments);
+      for (std::uint64_t begin = 0; begin < span.numel; begin += part)
+        optimizer_update(part_of(span, begin, std::min(part, span.numel - begin)), c.arguments);
     });
   }
   EXPECT_EQ(difference(c, whole, resumed), "");
+}
+
+TEST(StochasticRounding, a_resumed_run_in_other_cuts_has_the_bits_of_the_whole_run) {
+  const UpdateCase c = {.arguments = {.amsgrad = true, .seed = 21},
+                        .master = MasterDType::bf16,
+                        .moments = MomentDType::bf16,
+                        .numel = 3000,
+                        .first_element = (std::uint64_t{1} << 32) - 1000};
+  expect_cuts_keep_the_bits(c, 777);
+}
+
+TEST(StochasticRounding, a_resumed_run_of_8_bit_moments_in_other_cuts_has_the_bits_of_the_whole_run) {
+  for (const MasterDType master : {MasterDType::f32, MasterDType::bf16}) {
+    const UpdateCase c = {.arguments = {.amsgrad = true, .seed = 21},
+                          .master = master,
+                          .moments = MomentDType::int8,
+                          .numel = 3000,
+                          .first_element = (std::uint64_t{1} << 32) - 16 * quantised_block_numel};
+    expect_cuts_keep_the_bits(c, 13 * quantised_block_numel);
+  }
 }
 
 }  // namespace

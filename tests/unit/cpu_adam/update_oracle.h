@@ -94,6 +94,18 @@ inline void put(Bits& bytes, DType dtype, std::size_t i, float value) {
   std::copy(one.begin(), one.end(), bytes.begin() + static_cast<std::ptrdiff_t>(i * one.size()));
 }
 
+// The random bits of element i of a case.
+struct OracleDraws {
+  std::uint32_t master, moments[most_moments];
+};
+inline OracleDraws oracle_draws(const UpdateCase& c, std::size_t i) {
+  const std::uint64_t number = c.first_element + i;
+  const std::uint64_t key = rounding_key(c.arguments.seed, c.arguments.step);
+  const std::uint32_t bits = moment_bits(stretch_key(key, number), static_cast<std::uint32_t>(number));
+  const std::uint32_t more = more_bits(bits);
+  return {more & 0xffff, {bits & 0xffff, bits >> 16, more >> 16}};
+}
+
 // Elements [begin, end), one quantisation block when moments are int8.
 inline void oracle_block(const UpdateCase& c, UpdateValues& v, std::size_t begin, std::size_t end) {
   const OracleFactors k = oracle_factors(c.arguments);
@@ -112,16 +124,12 @@ inline void oracle_block(const UpdateCase& c, UpdateValues& v, std::size_t begin
     const float p = oracle_element(c.arguments, k, element(v.master, c.master_dtype(), i),
                                    element(v.gradient, c.gradient_dtype, i), moment);
 
-    const std::uint64_t number = c.first_element + i;
-    const std::uint64_t key = rounding_key(c.arguments.seed, c.arguments.step);
-    const std::uint32_t bits = moment_bits(stretch_key(key, number), static_cast<std::uint32_t>(number));
-    const std::uint32_t more = more_bits(bits);
-    const std::uint32_t drawn[] = {bits & 0xffff, bits >> 16, more >> 16};
-    if (c.master_dtype() == DType::bf16) put_stochastic(v.master, i, p, more & 0xffff);
+    const OracleDraws drawn = oracle_draws(c, i);
+    if (c.master_dtype() == DType::bf16) put_stochastic(v.master, i, p, drawn.master);
     if (c.master_dtype() == DType::f32) put(v.master, DType::f32, i, p);
     if (c.low) put(v.low, *c.low, i, element(v.master, c.master_dtype(), i));
     for (std::size_t m = 0; m < count; ++m) {
-      if (c.moments == MomentDType::bf16) put_stochastic(v.moments[m], i, moment[m], drawn[m]);
+      if (c.moments == MomentDType::bf16) put_stochastic(v.moments[m], i, moment[m], drawn.moments[m]);
       if (c.moments == MomentDType::f32) put(v.moments[m], DType::f32, i, moment[m]);
     }
   }
@@ -136,9 +144,11 @@ inline void oracle_block(const UpdateCase& c, UpdateValues& v, std::size_t begin
     if (std::isinf(scale)) scale = squared ? std::sqrt(largest) : largest;
     const float inverse = inverse_scale(scale);
     v.scales[m][block] = scale;
-    for (std::size_t i = begin; i < end; ++i)
-      v.moments[m][i] =
-          squared ? encode_root(fresh[i - begin][m], inverse) : encode_signed(fresh[i - begin][m], inverse);
+    for (std::size_t i = begin; i < end; ++i) {
+      const float x = fresh[i - begin][m];
+      const std::uint32_t random = oracle_draws(c, i).moments[m];
+      v.moments[m][i] = squared ? encode_root(x, inverse, random) : encode_signed(x, inverse, random);
+    }
   }
 }
 

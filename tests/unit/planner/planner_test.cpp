@@ -178,6 +178,43 @@ TEST(MemoryPlan, of_everything_on_nvme_does_not_grow_with_the_model) {
   EXPECT_LT(host_bytes(200) - host_bytes(10), 190 * (1'000'000 / 2 / 4096 + 2) * 8 + 4096);
 }
 
+PlanRequest with_regions(PlanRequest request, std::uint32_t blocks) {
+  request.engine.update_region_blocks = blocks;
+  return request;
+}
+
+TEST(MemoryPlan, has_as_large_regions_of_the_update_as_the_limits_hold) {
+  PlanRequest request = bare_model(10'000'000, 2, 1);
+  request.engine.optimizer_tier = Tier::host;  // gradients and parameters move
+  ASSERT_EQ(plan_memory(request).update_region_blocks, 10u);
+  for (std::uint32_t blocks = 1; blocks <= 10; ++blocks) {
+    const MemoryPlan given = plan_memory(with_regions(request, blocks));
+    const auto fitted = [&](Bytes host_limit, Bytes machine_limit) {
+      request.host_limit = host_limit, request.machine_limit = machine_limit;
+      const MemoryPlan plan = plan_memory(request);
+      return plan.fits() ? plan.update_region_blocks : 0;
+    };
+    EXPECT_EQ(fitted(given.host.total(), 0), blocks);
+    EXPECT_EQ(fitted(0, given.machine_bytes()), blocks);
+    EXPECT_EQ(fitted(given.host.total() - 1, 0), blocks - 1);
+    EXPECT_EQ(fitted(0, given.machine_bytes() - 1), blocks - 1);
+    request.host_limit = request.machine_limit = 0;
+  }
+}
+
+TEST(Advice, raises_a_host_limit_to_that_of_the_smallest_regions_of_the_update) {
+  PlanRequest request = bare_model(10'000'000, 2, 1);
+  request.engine.optimizer_tier = Tier::host;
+  request.engine.swap_block_bytes = 256_KiB;
+  const MemoryPlan smallest = plan_memory(with_regions(request, 1));
+  request.host_limit = smallest.host.total() - 1_MiB;
+  const std::string advice = smallest_change_that_fits(request);
+  EXPECT_NE(advice.find(fmt::format("or as it is with --host-memory {}MiB.",
+                                    divide_up(smallest.host.total(), Bytes{1_MiB}))),
+            std::string::npos)
+      << advice;
+}
+
 TEST(SmallestStage, is_the_first_that_fits) {
   PlanRequest request = bare_model(2'000'000, 0, 4);
   for (int i = 1; i < 50; ++i)

@@ -153,6 +153,23 @@ TEST(Config, deepspeeds_optimizers_and_their_parameters_are_those_that_they_name
               HasSubstr("adam_w_mode"));
 }
 
+TEST(Config, a_type_that_is_not_available_is_refused_by_its_name_wherever_it_stands) {
+  const auto both = [](const std::string& section, const std::string& type, const std::string& params) {
+    const std::string first = fmt::format(R"({{"{}": {{"type": "{}", "params": {{{}}}}}}})", section, type,
+                                          params),
+                      last = fmt::format(R"({{"{}": {{"params": {{{}}}, "type": "{}"}}}})", section, params,
+                                         type);
+    EXPECT_EQ(refusal(last), refusal(first)) << type;
+    return refusal(last);
+  };
+  EXPECT_THAT(both("optimizer", "OneBitAdam", R"("lr": 1e-3, "freeze_step": 400, "cuda_aware": false)"),
+              HasSubstr("\"optimizer.type\": the optimizer \"OneBitAdam\" is not available"));
+  EXPECT_THAT(both("scheduler", "OneCycle", R"("cycle_min_lr": 1e-4)"),
+              HasSubstr("\"scheduler.type\": the scheduler \"OneCycle\" is not available"));
+  EXPECT_THAT(both("optimizer", "AdamW", R"("freeze_step": 400)"),
+              HasSubstr("freeze_step\" is not a known key"));
+}
+
 TEST(Config, a_setting_of_another_optimizer_is_refused_with_what_it_needs) {
   const auto with = [](const std::string& optimizer, const std::string& setting, const std::string& value) {
     return refusal("", {{"optimizer", optimizer}, {setting, value}});
@@ -167,7 +184,7 @@ TEST(Config, a_setting_of_another_optimizer_is_refused_with_what_it_needs) {
   EXPECT_THAT(with("sgd", "moments", "int8"), HasSubstr("--momentum"));
   EXPECT_THAT(
       refusal("", {{"optimizer", "sgd"}, {"momentum", "0.9"}, {"nesterov", "true"}, {"dampening", "0.5"}}),
-      HasSubstr("Nesterov"));
+      AllOf(HasSubstr("--nesterov and --dampening 0.5"), HasSubstr("Nesterov")));
   EXPECT_THAT(refusal("", {{"optimizer", "adm"}}), HasSubstr("Did you mean"));
 }
 
@@ -181,11 +198,47 @@ TEST(Config, types_of_master_and_moments_are_set_by_flags_and_by_deepspeeds_keys
       R"({"bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true}})");
   EXPECT_EQ(file.engine.master_dtype, MasterDType::bf16);
   EXPECT_EQ(file.engine.moment_dtype, MomentDType::bf16);
-  EXPECT_EQ(resolve(R"({"bf16": {"bf16_optimizer_states": false}})").engine.moment_dtype, MomentDType::f32);
+  EXPECT_EQ(resolve(R"({"bf16": {"enabled": true, "bf16_optimizer_states": false}})").engine.moment_dtype,
+            MomentDType::f32);
   EXPECT_THAT(refusal("", {{"master_dtype", "bf16"}, {"dtype", "fp32"}}), HasSubstr("--dtype bf16"));
   EXPECT_THAT(refusal("", {{"master_dtype", "none"}, {"offload_optimizer", "cpu"}}),
               HasSubstr("--offload-parameters"));
   EXPECT_THAT(refusal("", {{"moments", "int4"}}), HasSubstr("fp32, bf16, int8"));
+}
+
+TEST(Config, a_flag_goes_before_the_files_optimizer_and_notes_what_was_of_that_one_alone) {
+  const std::string adamw = R"({"optimizer": {"type": "AdamW", "params": {
+      "lr": 2e-5, "betas": [0.8, 0.99], "eps": 1e-7, "amsgrad": true, "nesterov": false, "torch_adam": true}}})";
+  const ResolvedOptions lion = resolve(adamw, {{"optimizer", "lion"}});
+  EXPECT_EQ(lion.engine.optimizer.kind, OptimizerKind::lion);
+  EXPECT_EQ(lion.engine.optimizer.beta1, 0.8);
+  EXPECT_EQ(lion.schedule.peak, 2e-5);
+  ASSERT_EQ(lion.notes.size(), 1u);
+  EXPECT_THAT(lion.notes[0], AllOf(HasSubstr("not used"), HasSubstr("optimizer.params.eps (needs"),
+                                   HasSubstr("optimizer.params.amsgrad (needs")));
+  EXPECT_THAT(lion.notes[0], testing::Not(testing::AnyOf(HasSubstr("hint"), HasSubstr("nesterov"))));
+  const ResolvedOptions again = resolve(lion.effective_config);
+  EXPECT_EQ(again.effective_config, lion.effective_config);
+  const std::string sgd = R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.9, "nesterov": true}}})";
+  EXPECT_EQ(resolve(sgd, {{"optimizer", "adamw"}}).engine.optimizer.momentum, 0);
+  EXPECT_EQ(resolve(sgd, {{"optimizer", "sgd"}}).engine.optimizer.momentum, 0.9);
+  EXPECT_THAT(refusal(adamw, {{"optimizer", "lion"}, {"epsilon", "1e-8"}}), HasSubstr("--epsilon"));
+  EXPECT_THAT(refusal(R"({"optimizer": {"type": "Lion", "params": {"eps": 1e-8}}})"),
+              HasSubstr("optimizer.params.eps would have no effect"));
+}
+
+TEST(Config, weight_decay_of_deepspeeds_key_is_noted_to_leave_out_norms_and_biases) {
+  const auto with = [](const char* decay, const Flags& flags = {}) {
+    return resolve(
+        fmt::format(R"({{"optimizer": {{"type": "AdamW", "params": {{"weight_decay": {}}}}}}})", decay),
+        flags);
+  };
+  ASSERT_EQ(with("0.1").notes.size(), 1u);
+  EXPECT_THAT(with("0.1").notes[0], AllOf(HasSubstr("optimizer.params.weight_decay"),
+                                          HasSubstr("norms and biases"), HasSubstr("parameter group")));
+  EXPECT_TRUE(with("0").notes.empty());
+  EXPECT_TRUE(with("0.1", {{"weight_decay", "0.2"}}).notes.empty());
+  EXPECT_TRUE(resolve(R"({"headrace": {"weight_decay": 0.1}})").notes.empty());
 }
 
 // FIELD-CASES N11.

@@ -88,6 +88,34 @@ TEST(Config, rates_and_times_that_nothing_can_run_with_are_refused) {
   EXPECT_THAT(refusal("", {{"timeout", "1e30"}}), HasSubstr("--timeout"));
 }
 
+TEST(Config, hyper_parameters_that_fp32_cannot_hold_are_refused_by_what_the_user_wrote) {
+  for (const auto& [name, flag] : {std::pair{"learning_rate", "--learning-rate"},
+                                   {"epsilon", "--epsilon"},
+                                   {"weight_decay", "--weight-decay"}})
+    EXPECT_THAT(refusal("", {{name, "1e300"}}),
+                AllOf(HasSubstr(flag), HasSubstr("1e300"), HasSubstr("fp32")));
+  EXPECT_THAT(refusal("", {{"epsilon", "1e-46"}}), AllOf(HasSubstr("--epsilon"), HasSubstr("fp32")));
+  EXPECT_EQ(refusal("", {{"epsilon", "0"}, {"weight_decay", "0"}}), "");
+  EXPECT_THAT(refusal("", {{"optimizer", "sgd"}, {"momentum", "1e300"}}), HasSubstr("--momentum"));
+  EXPECT_THAT(refusal(R"({"optimizer": {"type": "AdamW", "params": {"eps": 1e300}}})"),
+              HasSubstr("optimizer.params.eps"));
+  EXPECT_THAT(refusal(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e300}}})"),
+              HasSubstr("scheduler.params.warmup_max_lr"));
+  for (const char* const key : {"learning_rate_factor", "eps", "weight_decay"})
+    EXPECT_THAT(refusal(fmt::format(
+                    R"({{"headrace": {{"parameter_groups": [{{"parameters": "*", "{}": 1e300}}]}}}})", key)),
+                HasSubstr(fmt::format("headrace.parameter_groups\", group 1, \"{}\": 1e+300", key)));
+}
+
+// Adam's first update divides the rate by 1 - beta1.
+TEST(Config, a_rate_whose_first_update_fp32_cannot_hold_is_refused) {
+  EXPECT_THAT(refusal("", {{"learning_rate", "1e38"}}),
+              AllOf(HasSubstr("--learning-rate"), HasSubstr("1e+38")));
+  EXPECT_EQ(refusal("", {{"learning_rate", "1e38"}, {"optimizer", "sgd"}}), "");
+  EXPECT_THAT(refusal("", {{"learning_rate", "1e20"}, {"weight_decay", "1e20"}}),
+              AllOf(HasSubstr("--learning-rate"), HasSubstr("weight decay")));
+}
+
 TEST(Config, buffers_of_no_or_of_overflowing_size_are_refused_with_the_bounds) {
   for (const char* size : {"0", "1KiB", "65GiB", "8000PiB"})
     EXPECT_THAT(refusal("", {{"swap_block", size}}), HasSubstr("from 48.0 KiB to 64.0 GiB")) << size;

@@ -36,8 +36,8 @@ std::map<std::string, std::uint32_t> groups_by_name(const ResolvedOptions& optio
 }
 
 TEST(ParameterGroupsSetting, the_first_match_wins_and_what_nothing_matches_is_in_the_default_group) {
-  const auto groups = groups_by_name(
-      options_of(R"([{"parameters": "h.0.attn.*"}, {"parameters": ["h.*.attn.*.bias", "w[pt]e.weight"]}])"));
+  const auto groups = groups_by_name(options_of(R"([{"parameters": "h.0.attn.*"},
+                     {"parameters": ["h.*.attn.*.bias", "w[pt]e.weight"], "weight_decay": 0}])"));
   EXPECT_EQ(groups.at("h.0.attn.c_attn.bias"), 1u);
   EXPECT_EQ(groups.at("h.1.attn.c_attn.bias"), 2u);
   EXPECT_EQ(groups.at("h.1.attn.c_attn.weight"), 0u);
@@ -81,10 +81,21 @@ TEST(ParameterGroupsSetting, of_a_flag_is_the_same_text_and_the_effective_config
 TEST(ParameterGroupsSetting, a_pattern_that_matches_nothing_is_named_with_the_nearest_names) {
   EXPECT_THAT(
       refusal_of(R"([{"parameters": ["wpe.*"]}, {"parameters": ["wte.*", "h.0.attn.c_atn.weight"]}])"),
-      AllOf(HasSubstr("\"headrace.parameter_groups\""), HasSubstr("\"h.0.attn.c_atn.weight\" of group 1"),
+      AllOf(HasSubstr("\"headrace.parameter_groups\""), HasSubstr("\"h.0.attn.c_atn.weight\" of group 2"),
             HasSubstr("nearest names are h.0.attn.c_attn.weight, ")));
   EXPECT_THAT(refusal_of(R"([{"parameters": ["w*"]}, {"parameters": ["wte.*"]}])"),
-              HasSubstr("all that group 1 matches belongs to the groups before it"));
+              HasSubstr("all that group 2 matches belongs to the groups before it"));
+}
+
+TEST(ParameterGroupsSetting, a_group_without_a_value_is_refused_unless_it_keeps_parameters_from_a_later_one) {
+  const char* const refused = "would have no effect: it gives its parameters no value of their own";
+  EXPECT_THAT(refusal_of(R"([{"parameters": ["wpe.*"]}])"), AllOf(HasSubstr("group 1"), HasSubstr(refused)));
+  EXPECT_THAT(refusal_of(R"([{"parameters": ["wpe.*"], "learning_rate_factor": 1}])"), HasSubstr(refused));
+  EXPECT_THAT(refusal_of(R"([{"parameters": ["wpe.*"]}, {"parameters": ["wte.*"], "weight_decay": 0}])"),
+              HasSubstr(refused));
+  EXPECT_THAT(refusal_of(R"([{"parameters": ["w*"], "weight_decay": 0}, {"parameters": ["*"]}])"),
+              AllOf(HasSubstr("group 2"), HasSubstr(refused)));
+  EXPECT_EQ(refusal_of(R"([{"parameters": ["wpe.*"]}, {"parameters": ["w*"], "weight_decay": 0}])"), "");
 }
 
 TEST(ParameterGroupsSetting, what_has_no_meaning_is_refused_where_it_stands) {
@@ -92,15 +103,15 @@ TEST(ParameterGroupsSetting, what_has_no_meaning_is_refused_where_it_stands) {
     return refusal_of(fmt::format(R"([{{"parameters": "wpe.*"}}, {{"parameters": "wte.*", {}}}])", more),
                       others);
   };
-  EXPECT_THAT(of(R"("betas": 0.9)"), HasSubstr("parameter_groups[1].betas\": 0.9 is not a list of two"));
-  EXPECT_THAT(of(R"("betas": [0.9, 1])"), HasSubstr("parameter_groups[1].betas\": 1 is not a number"));
-  EXPECT_THAT(of(R"("eps": -1)"), HasSubstr("parameter_groups[1].eps\": -1"));
+  EXPECT_THAT(of(R"("betas": 0.9)"), HasSubstr("parameter_groups\", group 2, \"betas\": 0.9 is not a list"));
+  EXPECT_THAT(of(R"("betas": [0.9, 1])"), HasSubstr("group 2, \"betas\": 1 is not a number"));
+  EXPECT_THAT(of(R"("eps": -1)"), HasSubstr("group 2, \"eps\": -1"));
   EXPECT_THAT(of(R"("weight_decy": 1)"), HasSubstr("Did you mean \"weight_decay\"?"));
   EXPECT_THAT(of(R"("betas": [0.9, 0.99])", R"("optimizer": "sgd",)"),
-              HasSubstr("\"betas\" of group 1 of \"headrace.parameter_groups\" would have no effect"));
-  EXPECT_THAT(of(R"("eps": 1e-8)", R"("optimizer": "lion",)"), HasSubstr("\"eps\" of group 1"));
+              HasSubstr("\"betas\" of group 2 of \"headrace.parameter_groups\" would have no effect"));
+  EXPECT_THAT(of(R"("eps": 1e-8)", R"("optimizer": "lion",)"), HasSubstr("\"eps\" of group 2"));
   EXPECT_THAT(refusal_of(R"([{"weight_decay": 0}])"), HasSubstr("says of no parameter that it is its"));
-  EXPECT_THAT(refusal_of(R"([3])"), HasSubstr("parameter_groups[0]\": 3 is not an object"));
+  EXPECT_THAT(refusal_of(R"([3])"), HasSubstr("parameter_groups\", group 1: 3 is not an object"));
   EXPECT_THAT(refusal_of(R"({"parameters": "wpe.*"})"), HasSubstr("is not a list of groups"));
 }
 

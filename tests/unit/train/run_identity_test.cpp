@@ -25,6 +25,20 @@ TEST(RunIdentity, a_run_that_only_goes_on_for_longer_is_not_one_with_other_setti
   EXPECT_THAT(longer.text, AllOf(HasSubstr("in 200 steps"), HasSubstr("in 100 steps")));
 }
 
+std::string run_with(const std::string& result) {
+  return fmt::format(R"({{"samples": {{}}, "result": {{"learning rate": "constant 1", {}}}}})", result);
+}
+
+TEST(RunIdentity, another_optimizer_is_named_as_its_flag_and_runs_of_before_are_understood) {
+  for (const auto* const adamw : {R"("--optimizer": "adamw")", R"("AdamW": true)"}) {
+    EXPECT_EQ(compare_runs(run_with(adamw), run_with(R"("--optimizer": "adamw")"), "/swap").text, "");
+    EXPECT_THAT(compare_runs(run_with(adamw), run_with(R"("--optimizer": "adam")"), "/swap").text,
+                HasSubstr("--optimizer adam (was adamw)"));
+  }
+  EXPECT_EQ(compare_runs(run_with(R"("AdamW": false)"), run_with(R"("--optimizer": "adam")"), "/swap").text,
+            "");
+}
+
 TEST(RunIdentity, whatever_else_changes_is_named) {
   const std::string stored = run_of("cosine 0.0003 to 3e-05 in 100 steps");
   for (const std::string& now :

@@ -45,21 +45,5 @@ TEST(Schedule, one_step_in_all_runs_at_the_floor) {
   EXPECT_DOUBLE_EQ(learning_rate({.peak = 1, .floor = 0.1, .warmup_steps = 0, .total_steps = 1}, 0), 0.1);
 }
 
-TEST(Schedule, deepspeed_warm_up_is_logarithmic_or_linear_from_its_start) {
-  ScheduleOptions schedule{.decay = ScheduleOptions::Decay::constant,
-                           .warmup = ScheduleOptions::Warmup::deepspeed_log,
-                           .peak = 1,
-                           .start = 0.1,
-                           .warmup_steps = 100};
-  EXPECT_DOUBLE_EQ(learning_rate(schedule, 0), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate(schedule, 9), 0.1 + 0.9 * 0.5);  // log 10 / log 100
-  EXPECT_DOUBLE_EQ(learning_rate(schedule, 99), 1);
-  schedule.warmup = ScheduleOptions::Warmup::deepspeed_linear;
-  EXPECT_DOUBLE_EQ(learning_rate(schedule, 50), 0.1 + 0.9 * 0.5);
-  schedule.warmup = ScheduleOptions::Warmup::deepspeed_log;
-  schedule.warmup_steps = 1;  // DeepSpeed divides by at least log 2
-  EXPECT_DOUBLE_EQ(learning_rate(schedule, 0), 0.1);
-}
-
 }  // namespace
 }  // namespace headrace

@@ -35,12 +35,30 @@ TEST(StateHash, splitmix64_gives_the_published_sequence) {
   }
 }
 
-TEST(StateHash, the_key_is_xxh64_of_the_name_and_the_kind) {
-  EXPECT_EQ(state_key("", StateKind::master), 0xEF46DB3751D8E999ull);
-  EXPECT_EQ(state_key("a", StateKind::master), 0xD24EC4F1A98C6E5Bull);
-  EXPECT_EQ(state_key("abc", StateKind::master), 0x44BC2CF5AD770999ull);
-  EXPECT_EQ(state_key("abc", StateKind::moment_0), 0x44BC2CF5AD770998ull);
-  EXPECT_EQ(state_key("abc", StateKind::moment_1), 0x44BC2CF5AD77099Bull);
+TEST(StateHash, the_key_mixes_xxh64_of_the_name_with_the_kind) {
+  EXPECT_EQ(hash_bytes(""), 0xEF46DB3751D8E999ull);
+  EXPECT_EQ(hash_bytes("a"), 0xD24EC4F1A98C6E5Bull);
+  EXPECT_EQ(hash_bytes("abc"), 0x44BC2CF5AD770999ull);
+  EXPECT_EQ(state_key("abc", StateKind::master), splitmix64(0x44BC2CF5AD770999ull));
+  EXPECT_EQ(state_key("abc", StateKind::moment_0), splitmix64(0x44BC2CF5AD770998ull));
+  EXPECT_EQ(state_key("abc", StateKind::moment_1), splitmix64(0x44BC2CF5AD77099Bull));
+}
+
+TEST(StateHash, neighbours_that_change_places_between_two_kinds_of_state_count) {
+  const std::vector<float> before = some_values(16);
+  for (const char* name : {"a", "b", "c", "w", "wte", "h.0.attn.weight"})
+    for (const int shift : {-1, 0, 1}) {
+      std::vector<float> master = before, moment = before;
+      const std::size_t i = 5, j = static_cast<std::size_t>(5 + shift);
+      moment[j] = 0.25f;
+      const auto hash = [&] {
+        return hash_values(state_key(name, StateKind::master), 0, master) +
+               hash_values(state_key(name, StateKind::moment_0), 0, moment);
+      };
+      const std::uint64_t straight = hash();
+      std::swap(master[i], moment[j]);
+      EXPECT_NE(hash(), straight) << name << ' ' << shift;
+    }
 }
 
 TEST(StateHash, every_length_and_start_equals_the_definition) {
