@@ -2,8 +2,6 @@
 // dropout, which the native model does not have, are left aside.
 #include "src/checkpoint/gpt2_layout.h"
 
-#include "headrace/ops.h"
-
 namespace headrace {
 namespace {
 

@@ -39,6 +39,9 @@ bool offloads(const Settings& settings) {
 bool evaluates(const Settings& settings) {
   return !settings.eval_path.empty();
 }
+bool reads_ids(const Settings& settings) {
+  return settings.data_path.ends_with(".bin") || settings.eval_path.ends_with(".bin");
+}
 bool decays(const Settings& settings) {
   return settings.scheduler.type == DeepSpeedScheduler::Type::none &&
          settings.decay != ScheduleOptions::Decay::constant;
@@ -109,6 +112,7 @@ constexpr Condition conditions[] = {
     {"loss_scale_hysteresis", false, dynamic_scale, searches_loss_scale},
     {"consecutive_hysteresis", false, dynamic_scale, searches_loss_scale, "false"},
     {"min_loss_scale", false, dynamic_scale, searches_loss_scale},
+    {"token_bits", false, "token ids (--data FILE.bin)", reads_ids},
     {"eval_every", false, "held-out text (--eval-data FILE)", evaluates, "0"},
     {"eval_batches", false, "held-out text (--eval-data FILE)", evaluates},
     {"minimum_rate_ratio", false, "a schedule that decays (--schedule cosine or linear)", decays},

@@ -88,9 +88,29 @@ void add_optimizer(Json& result, const EngineOptions& engine) {
   if (engine.moment_dtype != MomentDType::f32) result["--moments"] = name_of(engine.moment_dtype);
 }
 
+// What the layout of the states does not tell is in it too: the number of heads.
+Json model_shape(const ModelConfig& model) {
+  return {{"layers", model.layers},
+          {"width", model.width},
+          {"heads", model.heads},
+          {"vocabulary", model.vocabulary},
+          {"positions", model.max_positions},
+          {"tied embedding", model.tied_embedding}};
+}
+
+// Stores of before the shape was kept are taken at their word.
+void refuse_other_model(const Json& before, const Json& now, const std::string& swap_paths) {
+  if (!before.contains("model") || !now.contains("model")) return;
+  if (const auto shape = differences(before.at("model"), now.at("model")); !shape.empty())
+    throw UsageError(
+        fmt::format("--resume swap: the run in {} is of another model: {}. Continue it with its own "
+                    "--model, or start a new run on another --swap-path.",
+                    swap_paths, fmt::join(shape, ", ")));
+}
+
 }  // namespace
 
-std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data) {
+std::string run_identity(const ResolvedOptions& options, const Tokens& data) {
   Json result = {{"--batch-size", options.batch.micro},
                  {"--accumulation", options.batch.accumulation},
                  {"learning rate", schedule(options.schedule)},
@@ -103,6 +123,7 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
                {{"--seed", options.seed},
                 {"--sequence-length", options.model_options.sequence},
                 {"data", data.fingerprint()}}},
+              {"model", model_shape(options.model)},
               {"result", std::move(result)}}
       .dump();
 }
@@ -111,6 +132,7 @@ RunDifference compare_runs(const std::string& stored, const std::string& current
                            const std::string& swap_paths) {
   try {
     const Json before = Json::parse(stored), now = Json::parse(current);
+    refuse_other_model(before, now, swap_paths);
     if (const auto samples = differences(before.at("samples"), now.at("samples")); !samples.empty())
       throw UsageError(fmt::format(
           "--resume swap: the run in {} reads other samples than this one: {}. Continue it with the "

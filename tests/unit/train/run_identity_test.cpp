@@ -37,6 +37,22 @@ TEST(RunIdentity, whatever_else_changes_is_named) {
   EXPECT_THROW(compare_runs(stored, run_of("constant 0.0003", 1, 7), "/swap"), UsageError);
 }
 
+TEST(RunIdentity, another_shape_of_the_model_is_refused_and_stores_of_before_are_taken_at_their_word) {
+  const auto run_with = [](const std::string& model) {
+    return R"({"samples": {}, "result": {"learning rate": "constant 0.1"})" + model + "}";
+  };
+  const std::string four = run_with(R"(, "model": {"heads": 4})"),
+                    two = run_with(R"(, "model": {"heads": 2})");
+  EXPECT_EQ(compare_runs(four, four, "/swap").text, "");
+  EXPECT_EQ(compare_runs(run_with(""), two, "/swap").text, "");
+  try {
+    compare_runs(four, two, "/swap");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("of another model: heads 2 (was 4)"), HasSubstr("/swap")));
+  }
+}
+
 // Switches are stored where they are on: what is missing is the default, on either side.
 TEST(RunIdentity, what_only_one_of_the_two_has_is_compared_with_the_default) {
   const std::string without = R"({"samples": {}, "result": {"learning rate": "constant 0.1"}})",
