@@ -10,6 +10,7 @@
 #include "headrace/model_folder.h"
 #include "src/checkpoint/gpt2_layout.h"
 #include "src/checkpoint/strict_json.h"
+#include "src/checkpoint/weight_files.h"
 
 namespace headrace {
 namespace {
@@ -117,7 +118,12 @@ std::string config_text(const ModelConfig& config, DType dtype) {
 }
 
 ModelConfig read_model_config(const std::string& folder) {
-  const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  const std::string path = (std::filesystem::path(folder) / config_file_name).string();
+  std::error_code error;
+  if (std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found)
+    throw UsageError(
+        fmt::format("{} is no model's folder: there is no {} in it. Give the folder of one, or one of {}.",
+                    folder, config_file_name, fmt::join(model_preset_names(), ", ")));
   const Json json = read_json_object(path);
   const FamilyLayout& family = family_of_file(json, path);
   const ConfigKeys keys(json, path);

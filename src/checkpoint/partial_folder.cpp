@@ -48,6 +48,20 @@ std::vector<std::string> remove_exports(const std::string& folder) {
   return others;
 }
 
+// An empty folder is replaced when all is written: too late to find out that it cannot be.
+void refuse_what_cannot_be_replaced(const std::string& folder) {
+  const std::string name = fs::path(folder).filename().string();
+  struct stat itself {
+  }, above{};
+  const bool is_link = ::lstat(folder.c_str(), &itself) != 0 || S_ISLNK(itself.st_mode);
+  if (is_link || name.empty() || name == "." || name == ".." ||
+      ::stat(parent_of(folder).c_str(), &above) != 0 || itself.st_dev != above.st_dev)
+    throw UsageError(
+        fmt::format("{} is a link, a mount point or no name of a folder's own, which cannot be "
+                    "replaced. Give a new folder below it.",
+                    folder));
+}
+
 }  // namespace
 
 PartialFolder::PartialFolder(const std::string& folder)
@@ -57,6 +71,7 @@ PartialFolder::PartialFolder(const std::string& folder)
   if (exists && !(fs::is_directory(folder_, error) && fs::is_empty(folder_, error)))
     throw UsageError(
         fmt::format("{} is there already, and is not an empty folder. Give a new one.", folder_));
+  if (exists) refuse_what_cannot_be_replaced(folder_);
   if (!fs::is_directory(parent_of(folder_), error))
     throw UsageError(fmt::format("{} cannot be made: {} is not a folder. Create it (mkdir -p).", folder_,
                                  parent_of(folder_)));

@@ -113,7 +113,7 @@ class ModelFolder(ProgramTest):
     def test_plan_takes_the_shape_from_the_configuration(self):
         result = self.succeeds("plan", "--model", self.folder_of(), "--sequence-length", 16)
         self.assertIn(f"model: {sum(map(product, parameters().values()))} parameters", result.stdout)
-        self.refused("plan", "--model", "./none", says=["config.json"], status=1)
+        self.refused("plan", "--model", "./none", says=["./none is no model's folder", "config.json", "gpt2-mini"])
         self.refused("plan", "--model", "gpt2-mino", says=["gpt2-mini"])
 
     def test_a_preset_is_meant_before_a_folder_of_its_name(self):

@@ -1,8 +1,9 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
-
-#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -117,6 +118,17 @@ TEST(ExportModel, a_folder_in_use_is_left_alone) {
   EXPECT_THAT(parent.names(), ElementsAre("m"));
 }
 
+TEST(ExportModel, what_cannot_be_replaced_at_the_end_is_refused_at_the_start) {
+  const TemporaryFolder parent;
+  FunctionSource source(small_config());
+  std::filesystem::create_directory(parent.path("empty"));
+  std::filesystem::create_directory_symlink(parent.path("empty"), parent.path("link"));
+  EXPECT_THAT(refusal(parent.path("link"), source), HasSubstr("is a link"));
+  EXPECT_THAT(refusal(parent.path("empty/."), source), HasSubstr("cannot be replaced"));
+  EXPECT_EQ(source.largest_piece, 0u);
+  EXPECT_THAT(parent.names(), ElementsAre("empty", "link"));
+}
+
 TEST(ExportModel, what_an_interrupted_export_left_is_removed_and_nothing_else) {
   const TemporaryFolder parent;
   FunctionSource source(small_config());
@@ -155,6 +167,37 @@ TEST(ExportModel, a_value_too_large_for_fp16_is_named_and_nothing_is_left) {
               AllOf(HasSubstr("h.0.attn.c_attn.weight, element 3: 70000"), HasSubstr("bf16")));
   EXPECT_THAT(parent.names(), IsEmpty());
   EXPECT_EQ(refusal(parent.path("m"), source, {.dtype = DType::bf16}), "");
+}
+
+// Ends its process at the n-th tensor.
+struct DyingSource final : TensorSource {
+  FunctionSource rest{small_config()};
+  std::size_t last = 0;
+  const std::vector<SourceTensor>& tensors() const override { return rest.tensors(); }
+  void read(std::size_t tensor, std::uint64_t first, std::span<float> out) override {
+    if (tensor == last) ::_exit(7);
+    rest.read(tensor, first, out);
+  }
+};
+
+TEST(ExportModel, a_process_killed_at_any_tensor_leaves_no_model_and_nothing_in_the_way_of_the_next) {
+  const TemporaryFolder parent;
+  DyingSource source;
+  for (; source.last < source.rest.list.size(); source.last += 3) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      export_model(parent.path("m"), small_config(), source, {.dtype = {}, .shard_bytes = 1000});
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 7);
+    EXPECT_THAT(parent.names(), ElementsAre("m.partial"));
+  }
+  FunctionSource whole(small_config());
+  EXPECT_EQ(refusal(parent.path("m"), whole), "");
+  EXPECT_THAT(parent.names("m"), ElementsAre("config.json", "model.safetensors"));
+  EXPECT_THAT(parent.names(), ElementsAre("m"));
 }
 
 TEST(ExportModel, a_large_tensor_passes_in_pieces) {

@@ -111,7 +111,7 @@ TEST_F(ModelConfigFile, a_file_that_is_not_sound_json_is_refused) {
   EXPECT_THAT(refusal<CorruptData>(with("\"n_layer\": 3")), HasSubstr("\"n_layer\" stands twice"));
   EXPECT_THAT(refusal<CorruptData>(with("\"a\": " + std::string(100'000, '['))), HasSubstr("nested deeper"));
   EXPECT_THAT(refusal<CorruptData>(std::string("{}\0", 3)), HasSubstr("zero byte"));
-  EXPECT_THROW(read_model_config(folder_.path("none")), IoError);
+  EXPECT_THROW(read_model_config(folder_.path("none")), UsageError);
 }
 
 }  // namespace
