@@ -64,6 +64,7 @@ struct CheckpointSettings {
 
 struct ResolvedOptions {
   ModelConfig model;
+  std::string model_folder;  // model_folder.h; empty: a preset
   ModelOptions model_options;
   EngineOptions engine;  // swap_directories are this rank's
   std::vector<NamedGroup> named_groups;
@@ -73,6 +74,7 @@ struct ResolvedOptions {
 
   std::uint64_t steps = 0, seed = 0;
   std::string data_path, eval_path;
+  unsigned token_bits = 0;  // of ids in files without a header; 0: by the vocabulary
   std::uint64_t eval_every = 0, eval_batches = 0;
 
   DeviceKind device = DeviceKind::cpu;

@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 
@@ -62,8 +60,6 @@ void read_exactly(const std::string& path, std::uint64_t offset, std::span<std::
 }  // namespace
 
 ByteCorpus ByteCorpus::open(const std::string& path) {
-  if (path.ends_with(".bin"))
-    refuse(path, "token files (.bin) are not read by this version; give text, a file or a folder");
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) refuse(path, std::strerror(errno));
   ByteCorpus corpus;
@@ -108,61 +104,6 @@ std::string ByteCorpus::fingerprint() const {
     hash = splitmix64(hash) ^ hash_bytes({reinterpret_cast<const char*>(piece.data()), piece.size()});
   }
   return fmt::format("{} bytes {:016x}", total_bytes_, hash);
-}
-
-SampleWindows::SampleWindows(const ByteCorpus& corpus, std::uint64_t sequence, std::uint64_t seed)
-    : key_(splitmix64(seed)) {
-  if (corpus.size_bytes() < sequence + 1)
-    refuse(corpus.path(), fmt::format("it holds {} bytes, but one sample of --sequence-length {} needs {}",
-                                      corpus.size_bytes(), sequence, sequence + 1));
-  positions_ = corpus.size_bytes() - sequence;
-}
-
-std::uint64_t SampleWindows::start(std::uint64_t index) const {
-  return splitmix64(key_ + index) % positions_;
-}
-
-std::uint64_t SampleWindows::even_start(std::uint64_t index, std::uint64_t count) const {
-  if (count < 2) return 0;
-  const double step = static_cast<double>(positions_ - 1) / static_cast<double>(count - 1);
-  return std::min(static_cast<std::uint64_t>(static_cast<double>(index) * step), positions_ - 1);
-}
-
-std::vector<std::int32_t> read_samples(const ByteCorpus& corpus, const SampleWindows& windows,
-                                       std::uint64_t sequence, std::uint64_t first, std::uint64_t rows,
-                                       std::uint64_t even_count) {
-  std::vector<std::int32_t> tokens;
-  tokens.reserve(rows * (sequence + 1));
-  std::vector<std::uint8_t> window(sequence + 1);
-  for (std::uint64_t row = 0; row < rows; ++row) {
-    const std::uint64_t index = first + row;
-    corpus.read(even_count > 0 ? windows.even_start(index, even_count) : windows.start(index), window);
-    tokens.insert(tokens.end(), window.begin(), window.end());
-  }
-  return tokens;
-}
-
-double unigram_entropy_nats(const ByteCorpus& corpus) {
-  constexpr Bytes piece_bytes = 1 << 18, sampled_bytes = 1 << 30;
-  const std::uint64_t pieces = divide_up(corpus.size_bytes(), piece_bytes);
-  const std::uint64_t stride = std::max<std::uint64_t>(1, divide_up(corpus.size_bytes(), sampled_bytes));
-  std::array<std::uint64_t, 256> counts{};
-  std::uint64_t total = 0;
-  std::vector<std::uint8_t> buffer(piece_bytes);
-  for (std::uint64_t piece = 0; piece < pieces; piece += stride) {
-    const std::uint64_t offset = piece * piece_bytes;
-    const auto bytes = static_cast<std::size_t>(std::min(piece_bytes, corpus.size_bytes() - offset));
-    corpus.read(offset, std::span(buffer).first(bytes));
-    for (std::size_t i = 0; i < bytes; ++i) ++counts[buffer[i]];
-    total += bytes;
-  }
-  double entropy = 0;
-  for (const std::uint64_t count : counts) {
-    if (count == 0) continue;
-    const double p = static_cast<double>(count) / static_cast<double>(total);
-    entropy -= p * std::log(p);
-  }
-  return entropy;
 }
 
 }  // namespace headrace

@@ -40,6 +40,9 @@ bool offloads(const Settings& settings) {
 bool evaluates(const Settings& settings) {
   return !settings.eval_path.empty();
 }
+bool reads_ids(const Settings& settings) {
+  return settings.data_path.ends_with(".bin") || settings.eval_path.ends_with(".bin");
+}
 bool decays(const Settings& settings) {
   return settings.scheduler.type == DeepSpeedScheduler::Type::none &&
          settings.decay != ScheduleOptions::Decay::constant;
@@ -126,6 +129,7 @@ constexpr Condition conditions[] = {
     {"save_every", false, checkpoint_folder, saves},
     {"keep_last", false, checkpoint_folder, saves},
     {"allow_fresh", false, "--resume latest", resumes_latest, "false"},
+    {"token_bits", false, "token ids (--data FILE.bin)", reads_ids},
     {"eval_every", false, "held-out text (--eval-data FILE)", evaluates, "0"},
     {"eval_batches", false, "held-out text (--eval-data FILE)", evaluates},
     {"minimum_rate_ratio", false, "a schedule that decays (--schedule cosine or linear)", decays},

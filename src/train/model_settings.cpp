@@ -19,18 +19,28 @@ Json get_dtype(const Settings& settings) {
   return name_of(settings.dtype);
 }
 
+void set_token_bits(Settings& settings, const ConfigValue& value) {
+  settings.token_bits = static_cast<unsigned>(value.count(16, 32));
+  if (settings.token_bits != 16 && settings.token_bits != 32) value.refuse("16 or 32");
+}
+
 }  // namespace
 
 std::vector<NativeSetting> model_group() {
   return {
-      {{"model", group, "NAME", fmt::format("{} (required)", fmt::join(model_preset_names(), ", "))},
+      {{"model", group, "NAME|DIR",
+        fmt::format("{} or a model's folder (required)", fmt::join(model_preset_names(), ", "))},
        set_text<&S::model>,
        get_optional_text<&S::model>},
-      {{"data", group, "PATH", "text to train on, as bytes: a file, or all files below a folder (required)",
-        true},
+      {{"data", group, "PATH",
+        "text as bytes (a file, or all below a folder), or token ids in FILE.bin (required)", true},
        set_text<&S::data_path>,
        get_optional_text<&S::data_path>},
-      {{"eval_data", group, "PATH", "held-out text; its loss is reported (default none)", true},
+      {{"token_bits", group, "16|32",
+        "bits of an id in a .bin file without a header (default: what the vocabulary needs)", true},
+       set_token_bits,
+       get_size<&S::token_bits>},
+      {{"eval_data", group, "PATH", "held-out text, or token ids; its loss is reported (default none)", true},
        set_text<&S::eval_path>,
        get_optional_text<&S::eval_path>},
       {{"eval_every", group, "N", "held-out loss every N steps (default 0: at the end only)", true},

@@ -36,9 +36,11 @@ std::string saving_text(const ResolvedOptions& options) {
   return text;
 }
 
-std::string corpus_line(std::string_view what, const ByteCorpus& corpus) {
-  return fmt::format("  {:<18}{} ({}, {})\n", what, corpus.path(), format_bytes(corpus.size_bytes()),
-                     plural(corpus.file_count(), "file"));
+std::string corpus_line(std::string_view what, const Tokens& tokens) {
+  const ByteCorpus& source = tokens.source();
+  const std::string ids = tokens.is_text() ? "" : fmt::format("{} token ids, ", format_count(tokens.count()));
+  return fmt::format("  {:<18}{} ({}{}, {})\n", what, source.path(), ids, format_bytes(source.size_bytes()),
+                     plural(source.file_count(), "file"));
 }
 
 std::string memory_line(std::string_view what, const TagBytes& peak_tags, Bytes planned, Bytes limit) {
@@ -50,16 +52,16 @@ std::string memory_line(std::string_view what, const TagBytes& peak_tags, Bytes 
 
 std::string loss_lines(const Session& session, const RunOutcome& outcome) {
   std::string text;
+  const std::string_view noun = session.inputs.training.tokens.noun();
   if (outcome.last_loss)
-    text += fmt::format("  {:<18}{} nats a byte (first step of this run {})\n", "training loss",
-                        format_loss(*outcome.last_loss), format_loss(*outcome.first_loss));
+    text += fmt::format("  {:<18}{} nats a {} (first step of this run {})\n", "training loss",
+                        format_loss(*outcome.last_loss), noun, format_loss(*outcome.first_loss));
   if (!session.inputs.held_out) return text;
   if (outcome.eval_loss)
-    text += fmt::format("  {:<18}{} nats a byte\n", "held-out loss", format_loss(*outcome.eval_loss));
-  const double entropy = unigram_entropy_nats(session.inputs.held_out->bytes);
-  return text +
-         fmt::format("  {:<18}{:.4f} nats a byte ({:.4f} bits): what byte frequencies alone would reach\n",
-                     "unigram entropy", entropy, entropy / std::numbers::ln2);
+    text += fmt::format("  {:<18}{} nats a {}\n", "held-out loss", format_loss(*outcome.eval_loss), noun);
+  const double entropy = unigram_entropy_nats(session.inputs.held_out->tokens);
+  return text + fmt::format("  {:<18}{:.4f} nats a {} ({:.4f} bits): what {} frequencies alone would reach\n",
+                            "unigram entropy", entropy, noun, entropy / std::numbers::ln2, noun);
 }
 
 std::string outcome_line(const Session& session, const RunOutcome& outcome, const RunSummary& summary) {
@@ -119,6 +121,24 @@ std::string swap_lines(const Session& session, const RunOutcome& outcome) {
   return text + '\n' + lost_path_lines(options);
 }
 
+// Where the run's first weights come from.
+std::string source_of_weights(const Session& session) {
+  const ResolvedOptions& options = session.options;
+  const std::string size = format_count(session.inputs.plan.parameters);
+  if (options.resume_swap)
+    return fmt::format("reading the states from {} ...", path_list(options.swap_paths));
+  if (!session.inputs.checkpoint.empty())
+    return fmt::format("reading the states from {} ...", session.inputs.checkpoint);
+  if (session.inputs.weights)
+    return fmt::format("reading {} parameters from {} ({}) ...", size, options.model_folder,
+                       session.inputs.weights->summary());
+  return options.model_folder.empty()
+             ? fmt::format("initialising {} parameters ...", size)
+             : fmt::format(
+                   "initialising {} parameters at random: {} holds a configuration and no weights ...", size,
+                   options.model_folder);
+}
+
 }  // namespace
 
 std::string format_count(std::uint64_t count) {
@@ -144,8 +164,8 @@ std::string start_report(const Session& session) {
   text += fmt::format("  {:<18}{} of {} tokens a step: micro-batch {} x accumulation {} x {}\n", "batch",
                       plural(batch.global, "sequence"), options.model_options.sequence, batch.micro,
                       batch.accumulation, plural(batch.world, "rank"));
-  text += corpus_line("training data", session.inputs.training.bytes);
-  if (session.inputs.held_out) text += corpus_line("held-out data", session.inputs.held_out->bytes);
+  text += corpus_line("training data", session.inputs.training.tokens);
+  if (session.inputs.held_out) text += corpus_line("held-out data", session.inputs.held_out->tokens);
   text += placement_line("parameters", placement.parameters, ranks, path_list(options.swap_paths));
   text += placement_line("gradients", placement.gradients, ranks, path_list(options.swap_paths));
   text += placement_line("optimizer states", placement.optimizer, ranks, path_list(options.swap_paths));
@@ -155,12 +175,7 @@ std::string start_report(const Session& session) {
   if (!options.checkpoint.directory.empty())
     text += fmt::format("  {:<18}{}{}\n", "checkpoints", options.checkpoint.directory, saving_text(options));
   text += "memory planned\n" + ledger_table(session.inputs.plan.memory);
-  const std::string& checkpoint = session.inputs.checkpoint;
-  text += options.resume_swap || !checkpoint.empty()
-              ? fmt::format("reading the states from {} ...",
-                            checkpoint.empty() ? path_list(options.swap_paths) : checkpoint)
-              : fmt::format("initialising {} parameters ...", format_count(session.inputs.plan.parameters));
-  return text;
+  return text + source_of_weights(session);
 }
 
 std::string end_report(const Session& session, const RunOutcome& outcome, const RunSummary& summary) {

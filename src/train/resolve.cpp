@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "headrace/errors.h"
+#include "headrace/model_folder.h"
 #include "src/train/parameter_groups.h"
 #include "src/train/resolve_parts.h"
 
@@ -81,6 +82,14 @@ void check_groups(const ResolvedOptions& options) {
   assign_groups(units, options);
 }
 
+// A preset's name is the preset, whatever lies in the working folder; ./NAME is a folder.
+bool names_model_folder(const std::string& model) {
+  const std::vector<std::string> presets = model_preset_names();
+  if (std::find(presets.begin(), presets.end(), model) != presets.end()) return false;
+  std::error_code error;
+  return model.find('/') != std::string::npos || std::filesystem::is_directory(model, error);
+}
+
 IoKind resolve_io(const Settings& settings) {
   const std::pair<const char*, bool> of_io_uring[] = {{"require_io_uring", settings.require_io_uring},
                                                       {"poll_completions", settings.poll_completions},
@@ -110,6 +119,7 @@ void copy_run(const Settings& settings, ResolvedOptions& options) {
   options.seed = settings.seed;
   options.data_path = settings.data_path;
   options.eval_path = settings.eval_path;
+  options.token_bits = settings.token_bits;
   options.eval_every = settings.eval_every;
   options.eval_batches = settings.eval_batches;
   options.resume_swap = settings.resume_swap;
@@ -149,8 +159,11 @@ void copy_storage(const Settings& settings, ResolvedOptions& options) {
 // Settles what the settings leave to each other, in the order in which one needs the other.
 void settle_model_and_batch(Settings& settings, const LaunchInfo& launch, ResolvedOptions& options) {
   if (settings.model.empty())
-    throw UsageError(fmt::format("no model is given: --model {}.", fmt::join(model_preset_names(), "|")));
-  options.model = model_preset(settings.model);
+    throw UsageError(fmt::format("no model is given: --model {}, or a folder with a config.json.",
+                                 fmt::join(model_preset_names(), "|")));
+  if (names_model_folder(settings.model)) options.model_folder = settings.model;
+  options.model =
+      options.model_folder.empty() ? model_preset(settings.model) : read_model_config(options.model_folder);
   resolve_sequence(settings, options.model);
   settings.batch.world = static_cast<std::uint64_t>(launch.size);
   options.batch = resolve_batch(settings.batch, world_size_source(launch));

@@ -102,9 +102,29 @@ Json result_of(const Json& run) {
   return result;
 }
 
+// What the layout of the states does not tell is in it too: the number of heads.
+Json model_shape(const ModelConfig& model) {
+  return {{"layers", model.layers},
+          {"width", model.width},
+          {"heads", model.heads},
+          {"vocabulary", model.vocabulary},
+          {"positions", model.max_positions},
+          {"tied embedding", model.tied_embedding}};
+}
+
+// Stores of before the shape was kept are taken at their word.
+void refuse_other_model(const Json& before, const Json& now, std::string_view resume, const std::string& place) {
+  if (!before.contains("model") || !now.contains("model")) return;
+  if (const auto shape = differences(before.at("model"), now.at("model")); !shape.empty())
+    throw UsageError(
+        fmt::format("{}: the run in {} is of another model: {}. Continue it with its own --model, or start a new "
+                    "run.",
+                    resume, place, fmt::join(shape, ", ")));
+}
+
 }  // namespace
 
-std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data) {
+std::string run_identity(const ResolvedOptions& options, const Tokens& data) {
   Json result = {{"--batch-size", options.batch.micro},
                  {"--accumulation", options.batch.accumulation},
                  {"learning rate", schedule(options.schedule)},
@@ -117,6 +137,7 @@ std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data)
                {{"--seed", options.seed},
                 {"--sequence-length", options.model_options.sequence},
                 {"data", data.fingerprint()}}},
+              {"model", model_shape(options.model)},
               {"result", std::move(result)}}
       .dump();
 }
@@ -125,6 +146,7 @@ RunDifference compare_runs(const std::string& stored, const std::string& current
                            const std::string& place) {
   try {
     const Json before = Json::parse(stored), now = Json::parse(current);
+    refuse_other_model(before, now, resume, place);
     if (const auto samples = differences(before.at("samples"), now.at("samples")); !samples.empty())
       throw UsageError(fmt::format(
           "{}: the run in {} reads other samples than this one: {}. Continue it with the same seed, sequence "

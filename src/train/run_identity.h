@@ -10,7 +10,7 @@
 namespace headrace {
 
 // JSON text. Paths are not in it: data and stores may be moved between a stop and the resume.
-std::string run_identity(const ResolvedOptions& options, const ByteCorpus& data);
+std::string run_identity(const ResolvedOptions& options, const Tokens& data);
 
 // UsageError when `stored` and `current` would not read the same samples: the data position of one means
 // nothing to the other. Otherwise one sentence on what else differs, empty when nothing does.

@@ -19,10 +19,11 @@ void check_ranks_agree(const ResolvedOptions& options, const std::string& run, C
                                         "options of the ranks");
   for (std::size_t r = 1; r < hashes.size(); ++r)
     if (hashes[r] != hashes[0])
-      throw UsageError(fmt::format(
-          "rank {} was started with other options or other data than rank 0. Start every rank with the same "
-          "command on the same data; --print-config shows what one sees.",
-          r));
+      throw UsageError(
+          fmt::format("rank {} was started with other options, other data or another model folder than rank "
+                      "0. Start every rank with the same "
+                      "command on the same files; --print-config shows what one sees.",
+                      r));
 }
 
 // The last moment at which a stop leaves everything as it was: all ranks go on, or none does.
@@ -40,6 +41,18 @@ void take_arena(Device& device) {
   device.synchronize();
 }
 
+// A run that goes on has its weights in the swap store.
+std::optional<ModelWeights> open_weights(const ResolvedOptions& options, const RunPlan& plan,
+                                         const std::string& checkpoint) {
+  if (options.model_folder.empty() || options.resume_swap || !checkpoint.empty()) return std::nullopt;
+  return ModelWeights::open(options.model_folder, options.model, plan.request.units);
+}
+
+// Where they lie in the files is the same on all ranks, or these have other files.
+std::string weights_text(const std::optional<ModelWeights>& weights) {
+  return weights ? fmt::format("{:016x}", weights->fingerprint()) : "";
+}
+
 }  // namespace
 
 RunInputs check_inputs(const ResolvedOptions& options) {
@@ -54,15 +67,19 @@ RunInputs check_inputs(const ResolvedOptions& options) {
   refuse_inside_data(options, "--metrics", options.metrics_path);
   refuse_inside_data(options, "--checkpoint-dir", options.checkpoint.directory);
   RunPlan plan = plan_run(options);
+  std::string checkpoint = checkpoint_to_load(options);
+  std::optional<ModelWeights> weights = open_weights(options, plan, checkpoint);
   require_fit(options, plan);
-  return {std::move(training), std::move(held_out), std::move(plan), checkpoint_to_load(options)};
+  return {std::move(training), std::move(held_out), std::move(weights), std::move(plan),
+          std::move(checkpoint)};
 }
 
 void Session::open_backends(StopSignals& signals) {
   backends = make_backends(options, device_arena_bytes(inputs.plan));
   signals.end_connecting();
-  run = run_identity(options, inputs.training.bytes);
-  check_ranks_agree(options, run + inputs.checkpoint, *backends.communicator, *backends.device);
+  run = run_identity(options, inputs.training.tokens);
+  check_ranks_agree(options, run + weights_text(inputs.weights) + inputs.checkpoint, *backends.communicator,
+                    *backends.device);
   place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan, *backends.communicator);
   if (rank() == 0) warn_of_poor_paths(options);
@@ -106,7 +123,12 @@ void Session::begin(StopSignals& signals) {
       };
     state = load_checkpoint(inputs.checkpoint, *engine, *backends.io, load);
   } else {
-    engine->initialise({}, state, replace);
+    Engine::ValueSource values;
+    if (inputs.weights)
+      values = [this](const ParameterSpec& parameter, std::uint64_t first, std::span<float> out) {
+        inputs.weights->read(parameter, first, out);
+      };
+    engine->initialise(values, state, replace);
   }
   state.run = run;
   if (!options.resume_swap && rank() == 0) remove_stores_of_further_ranks(options);

@@ -8,6 +8,7 @@
 
 #include "headrace/checkpoint.h"
 #include "headrace/data.h"
+#include "headrace/model_folder.h"
 #include "headrace/train.h"
 #include "src/train/backends.h"
 #include "src/train/stop_signals.h"
@@ -15,17 +16,18 @@
 namespace headrace {
 
 struct Corpus {
-  ByteCorpus bytes;
+  Tokens tokens;
   SampleWindows windows;
   Corpus(const std::string& path, const ResolvedOptions& options)
-      : bytes(ByteCorpus::open(path)),
-        windows(bytes, static_cast<std::uint64_t>(options.model_options.sequence), options.seed) {}
+      : tokens(Tokens::open(path, options.model.vocabulary, options.token_bits)),
+        windows(tokens, static_cast<std::uint64_t>(options.model_options.sequence), options.seed) {}
 };
 
 // Everything that can be checked without creating anything: data, plan, limits, swap path.
 struct RunInputs {
   Corpus training;
   std::optional<Corpus> held_out;
+  std::optional<ModelWeights> weights;  // of a new run from a model folder
   RunPlan plan;
   std::string checkpoint;  // to begin with; empty: none
 };

@@ -31,6 +31,7 @@ struct Settings {
   std::map<std::string, std::string, std::less<>> given;
 
   std::string model, data_path, eval_path;
+  unsigned token_bits = 0;
   std::optional<std::uint64_t> sequence_length;
   DType dtype = DType::bf16;
   std::optional<bool> bf16_enabled, fp16_enabled;  // of one file's sections; then `dtype` says it

@@ -77,7 +77,7 @@ void StepRunner::forward_backward(std::uint64_t micro_batch) {
   const std::uint64_t first = session_.state.data_position + micro_batch * batch.world * batch.micro +
                               static_cast<std::uint64_t>(session_.rank()) * batch.micro;
   const Corpus& corpus = session_.inputs.training;
-  tokens_.push_back(read_samples(corpus.bytes, corpus.windows, session_.sequence(), first, batch.micro));
+  tokens_.push_back(read_samples(corpus.tokens, corpus.windows, session_.sequence(), first, batch.micro));
   session_.engine->begin_micro_batch();
   session_.model->forward_backward(tokens_.back().data(), static_cast<float>(session_.state.loss_scale.scale),
                                    &losses_[micro_batch]);
@@ -188,7 +188,7 @@ double evaluate(Session& session) {
   for (std::uint64_t b = 0; b < options.eval_batches; ++b) {
     const std::uint64_t first = (b * batch.world + static_cast<std::uint64_t>(session.rank())) * batch.micro;
     const auto tokens =
-        read_samples(corpus.bytes, corpus.windows, session.sequence(), first, batch.micro, windows);
+        read_samples(corpus.tokens, corpus.windows, session.sequence(), first, batch.micro, windows);
     float loss = 0;
     const LanesDrain drain(*session.backends.device);
     session.model->evaluate(tokens.data(), &loss);
@@ -209,9 +209,9 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
     StepMetrics metrics = runner.run(signals);
     outcome.stopped = metrics.ranks.stop_requested > 0 && metrics.step < options.steps;
     const bool last = metrics.step == options.steps;
-    if (wants_checkpoint(session, last || outcome.stopped)) save(session, outcome);
     if (wants_evaluation(options, metrics.step, last)) metrics.eval_loss = evaluate(session);
     note(outcome, metrics);
+    if (wants_checkpoint(session, last || outcome.stopped)) save(session, outcome);
     metrics_file.write(metrics);
     progress.show(metrics);
     refuse_endless_skipping(options.engine, outcome, metrics.step);

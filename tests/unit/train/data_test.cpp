@@ -63,12 +63,11 @@ TEST_F(Data, bytes_above_127_are_tokens_above_127) {
   EXPECT_THAT(read_samples(corpus, windows, 3, 0, 1), testing::ElementsAre(0, 127, 128, 255));
 }
 
-TEST_F(Data, missing_empty_and_token_files_are_refused_by_name) {
+TEST_F(Data, missing_and_empty_files_are_refused_by_name) {
   EXPECT_THAT(refusal((root_ / "nothing").string()), HasSubstr("nothing cannot be used: No such file"));
   EXPECT_THAT(refusal(write("void", "")), HasSubstr("the file is empty"));
   fs::create_directory(root_ / "folder");
   EXPECT_THAT(refusal((root_ / "folder").string()), HasSubstr("no file below it"));
-  EXPECT_THAT(refusal(write("tokens.bin", "1234")), HasSubstr("token files"));
   EXPECT_THAT(refusal("/dev/null"), HasSubstr("neither a file nor a folder"));
 }
 

@@ -31,11 +31,11 @@ std::string run_with(const std::string& result) {
 
 TEST(RunIdentity, another_optimizer_is_named_as_its_flag_and_runs_of_before_are_understood) {
   for (const auto* const adamw : {R"("--optimizer": "adamw")", R"("AdamW": true)"}) {
-    EXPECT_EQ(compare_runs(run_with(adamw), run_with(R"("--optimizer": "adamw")"), "/swap").text, "");
-    EXPECT_THAT(compare_runs(run_with(adamw), run_with(R"("--optimizer": "adam")"), "/swap").text,
+    EXPECT_EQ(compare_runs(run_with(adamw), run_with(R"("--optimizer": "adamw")"), "--resume swap", "/swap").text, "");
+    EXPECT_THAT(compare_runs(run_with(adamw), run_with(R"("--optimizer": "adam")"), "--resume swap", "/swap").text,
                 HasSubstr("--optimizer adam (was adamw)"));
   }
-  EXPECT_EQ(compare_runs(run_with(R"("AdamW": false)"), run_with(R"("--optimizer": "adam")"), "/swap").text,
+  EXPECT_EQ(compare_runs(run_with(R"("AdamW": false)"), run_with(R"("--optimizer": "adam")"), "--resume swap", "/swap").text,
             "");
 }
 
@@ -50,6 +50,22 @@ TEST(RunIdentity, whatever_else_changes_is_named) {
   }
   EXPECT_EQ(compare_runs(stored, stored, "--resume swap", "/swap").text, "");
   EXPECT_THROW(compare_runs(stored, run_of("constant 0.0003", 1, 7), "--resume swap", "/swap"), UsageError);
+}
+
+TEST(RunIdentity, another_shape_of_the_model_is_refused_and_stores_of_before_are_taken_at_their_word) {
+  const auto run_with = [](const std::string& model) {
+    return R"({"samples": {}, "result": {"learning rate": "constant 0.1"})" + model + "}";
+  };
+  const std::string four = run_with(R"(, "model": {"heads": 4})"),
+                    two = run_with(R"(, "model": {"heads": 2})");
+  EXPECT_EQ(compare_runs(four, four, "--resume swap", "/swap").text, "");
+  EXPECT_EQ(compare_runs(run_with(""), two, "--resume swap", "/swap").text, "");
+  try {
+    compare_runs(four, two, "--resume swap", "/swap");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("of another model: heads 2 (was 4)"), HasSubstr("/swap")));
+  }
 }
 
 // Switches are stored where they are on: what is missing is the default, on either side.

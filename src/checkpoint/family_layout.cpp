@@ -1,0 +1,140 @@
+#include "src/checkpoint/family_layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "headrace/errors.h"
+#include "headrace/model_folder.h"
+#include "src/checkpoint/gpt2_layout.h"
+#include "src/checkpoint/strict_json.h"
+#include "src/checkpoint/weight_files.h"
+
+namespace headrace {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::vector<FamilyLayout>& families() {
+  static const std::vector<FamilyLayout> all{gpt2_layout()};
+  return all;
+}
+
+const FamilyLayout& family_of_file(const Json& json, const std::string& path) {
+  const auto type = json.find("model_type");
+  const FamilyLayout* family =
+      type != json.end() && type->is_string() ? find_family(type->get<std::string>()) : nullptr;
+  if (family == nullptr)
+    throw UsageError(fmt::format(
+        "{}: \"model_type\" is {}: the native model does not compute it. Give a model of type {}.", path,
+        type == json.end() ? "missing" : shortened(type->dump()), fmt::join(family_names(), " or ")));
+  return *family;
+}
+
+}  // namespace
+
+const Json* ConfigKeys::find(std::string_view name) const {
+  const auto found = json_.find(name);
+  return found == json_.end() ? nullptr : &*found;
+}
+
+void ConfigKeys::refuse(std::string_view name, const std::string& why) const {
+  throw UsageError(fmt::format("{}: \"{}\" is {}: {}.", path_, name, shortened(find(name)->dump()), why));
+}
+
+int ConfigKeys::count(const std::vector<std::string_view>& names, int usual, int largest) const {
+  for (const std::string_view name : names) {
+    const Json* value = find(name);
+    if (value == nullptr) continue;
+    if (!value->is_number_unsigned() || value->get<std::uint64_t>() < 1 ||
+        value->get<std::uint64_t>() > static_cast<std::uint64_t>(largest))
+      refuse(name, fmt::format("it must be a whole number from 1 to {}", largest));
+    return value->get<int>();
+  }
+  return usual;
+}
+
+bool ConfigKeys::boolean(std::string_view name, bool usual) const {
+  const Json* value = find(name);
+  if (value == nullptr) return usual;
+  if (!value->is_boolean()) refuse(name, "it must be true or false");
+  return value->get<bool>();
+}
+
+void ConfigKeys::require(std::string_view name, const std::vector<Json>& allowed) const {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  for (const Json& one : allowed)
+    if (*value == one) return;
+  std::vector<std::string> texts;
+  for (const Json& one : allowed) texts.push_back(one.dump());
+  refuse(name, fmt::format("the native model computes {} alone", fmt::join(texts, " or ")));
+}
+
+void ConfigKeys::require_number(std::string_view name, double allowed) const {
+  const Json* value = find(name);
+  if (value == nullptr) return;
+  if (!value->is_number() || std::abs(value->get<double>() - allowed) > 1e-6 * allowed)
+    refuse(name, fmt::format("the native model computes {} alone", allowed));
+}
+
+std::string FamilyLayout::file_name(const std::string& native) const {
+  return native == head ? native : std::string(prefix) + native.substr(native_prefix.size());
+}
+
+std::optional<std::string> FamilyLayout::native_name(std::string_view in_file) const {
+  if (in_file.starts_with(prefix)) in_file.remove_prefix(prefix.size());
+  for (const std::string_view end : ignored)
+    if (in_file.ends_with(end)) return std::nullopt;
+  return in_file == head ? std::string(in_file) : std::string(native_prefix) + std::string(in_file);
+}
+
+const FamilyLayout* find_family(std::string_view model_type) {
+  for (const FamilyLayout& family : families())
+    if (family.model_type == model_type) return &family;
+  return nullptr;
+}
+
+std::vector<std::string_view> family_names() {
+  std::vector<std::string_view> names;
+  for (const FamilyLayout& family : families()) names.push_back(family.model_type);
+  return names;
+}
+
+const FamilyLayout& family_of(const ModelConfig&) {
+  return families().front();
+}
+
+std::string config_text(const ModelConfig& config, DType dtype) {
+  const FamilyLayout& family = family_of(config);
+  nlohmann::ordered_json json = {{"architectures", {family.architecture}}, {"model_type", family.model_type}};
+  json.update(family.write_config(config));
+  json["tie_word_embeddings"] = config.tied_embedding;
+  constexpr const char* names[] = {"float32", "bfloat16", "float16"};  // torch's
+  json["torch_dtype"] = names[static_cast<std::size_t>(dtype)];
+  return json.dump(2) + '\n';
+}
+
+ModelConfig read_model_config(const std::string& folder) {
+  const std::string path = (std::filesystem::path(folder) / config_file_name).string();
+  std::error_code error;
+  if (std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found)
+    throw UsageError(
+        fmt::format("{} is no model's folder: there is no {} in it. Give the folder of one, or one of {}.",
+                    folder, config_file_name, fmt::join(model_preset_names(), ", ")));
+  const Json json = read_json_object(path);
+  const FamilyLayout& family = family_of_file(json, path);
+  const ConfigKeys keys(json, path);
+  keys.require("quantization_config", {nullptr});
+  keys.require("is_encoder_decoder", {false});
+  ModelConfig config = family.read_config(keys);
+  config.name = folder;
+  if (config.width % config.heads != 0)
+    throw UsageError(
+        fmt::format("{}: a width of {} is not a multiple of {} heads.", path, config.width, config.heads));
+  return config;
+}
+
+}  // namespace headrace
