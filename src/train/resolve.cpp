@@ -62,7 +62,7 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
 
 void check_groups(const ResolvedOptions& options) {
   if (options.named_groups.empty()) return;
-  std::vector<UnitSpec> units = make_gpt2(options.model, options.model_options)->unit_specs();
+  std::vector<UnitSpec> units = make_model(options.model, options.model_options)->unit_specs();
   assign_groups(units, options);
 }
 
