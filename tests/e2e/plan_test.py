@@ -43,7 +43,7 @@ class Plan(job_test.JobTest):
             self.skipTest(f"{ranks} ranks need as many devices")
         options = self.placement(*placement, **more)
         plan = self.plan(ranks, options)
-        outcome = self.run_steps(ranks, options, f"{ranks}-{placement}-{len(more)}".replace("'", ""))
+        outcome = self.run_steps(ranks, options, f"{ranks}-{placement}-{sorted(more.items())}".replace("'", ""))
         for tier in ("device", "host"):
             planned, peak = plan["tiers"][tier], outcome.summary["peak_tiers"][tier]
             self.assertEqual(set(planned), set(peak), (ranks, placement, tier))
@@ -67,6 +67,12 @@ class Plan(job_test.JobTest):
         self.check(2, (2, "cpu", "cpu", "none"), accumulation=3)
         self.check(2, (3, "nvme", "nvme", "nvme"), accumulation=3)
         self.check(2, (3, "none", "none", "none"), accumulation=2, recompute=True)
+
+    def test_peaks_and_bytes_of_llama_are_as_planned(self):
+        for recompute in (None, True):
+            for placement in ((0, "none", "none", "none"), (2, "cpu", "cpu", "none"), (3, "nvme", "nvme", "nvme")):
+                self.check(1, placement, model="llama-nano", recompute=recompute)
+        self.check(2, (3, "cpu", "none", "cpu"), model="llama-nano", accumulation=2)
 
     def test_bytes_on_the_wire_are_the_formula_of_the_paper(self):
         # (n + 1) P (N - 1) / N elements a rank at stages 0 to 2; N ranks; bf16.
