@@ -26,23 +26,38 @@ struct BackwardTiles {
       (2 * tile_numel(own, Depth) + 2 * tile_numel(passing, Depth) + tile_numel(own, passing));
 };
 
-// A head of a sample is a task; block b takes tile b / tasks of task b % tasks.
+// A query head of a sample is a task; block b takes tile b / tasks of task b % tasks. Keys and values are of the
+// head that the task shares with its group.
 struct Heads {
-  std::int64_t sequence, heads, width, tasks;
+  std::int64_t sequence, heads, key_heads, width, tasks;
   int depth;
   float scale;
   bool aligned;  // every row of a head, to quads
 
-  // Rows of `part` (query, key, value: 0, 1, 2) of qkv, or of output, from row `first` on.
+  // Query heads of a head of keys.
+  __device__ std::int64_t group() const { return heads / key_heads; }
+  // Rows from row `first` on, of qkv or of output.
   template <class T>
-  __device__ HeadRows<T> qkv_rows(T* qkv, std::int64_t task, int part, std::int64_t first) const {
-    const std::int64_t sample = task / heads, head = task % heads, row = sample * sequence + first;
-    return {qkv + (row * 3 + part) * width + head * depth, 3 * width, rows_from(first), depth, aligned};
+  __device__ HeadRows<T> query_rows(T* qkv, std::int64_t task, std::int64_t first) const {
+    return qkv_rows(qkv, task, task % heads, first);
+  }
+  template <class T>
+  __device__ HeadRows<T> key_rows(T* qkv, std::int64_t task, std::int64_t first) const {
+    return qkv_rows(qkv, task, heads + task % heads / group(), first);
+  }
+  template <class T>
+  __device__ HeadRows<T> value_rows(T* qkv, std::int64_t task, std::int64_t first) const {
+    return qkv_rows(qkv, task, heads + key_heads + task % heads / group(), first);
   }
   template <class T>
   __device__ HeadRows<T> output_rows(T* output, std::int64_t task, std::int64_t first) const {
     const std::int64_t sample = task / heads, head = task % heads, row = sample * sequence + first;
     return {output + row * width + head * depth, width, rows_from(first), depth, aligned};
+  }
+  template <class T>
+  __device__ HeadRows<T> qkv_rows(T* qkv, std::int64_t task, std::int64_t head, std::int64_t first) const {
+    const std::int64_t row = task / heads * sequence + first, stride = (heads + 2 * key_heads) * depth;
+    return {qkv + row * stride + head * depth, stride, rows_from(first), depth, aligned};
   }
   __device__ int rows_from(std::int64_t first) const {
     constexpr std::int64_t more_than_a_tile = 1 << 16;
@@ -111,7 +126,7 @@ __global__ void __launch_bounds__(tile_threads)
   // Later queries have more keys: they start first.
   const std::int64_t task = blockIdx.x % heads.tasks, tiles = gridDim.x / heads.tasks;
   const std::int64_t first_query = (tiles - 1 - blockIdx.x / heads.tasks) * Tiles::own;
-  load_tile<Tiles::own, Depth>(heads.qkv_rows(qkv, task, 0, first_query), at, query);
+  load_tile<Tiles::own, Depth>(heads.query_rows(qkv, task, first_query), at, query);
 
   float sum[rows_each][ThreadColumns<Depth>::each] = {};
   RunningSoftmax<rows_each> softmax;
@@ -120,8 +135,8 @@ __global__ void __launch_bounds__(tile_threads)
   const std::int64_t end = std::min(heads.sequence, first_query + Tiles::own);
   for (std::int64_t first_key = 0; first_key < end; first_key += Tiles::passing) {
     __syncthreads();
-    load_tile<Tiles::passing, Depth>(heads.qkv_rows(qkv, task, 1, first_key), at, key);
-    load_tile<Tiles::passing, Depth>(heads.qkv_rows(qkv, task, 2, first_key), at, value);
+    load_tile<Tiles::passing, Depth>(heads.key_rows(qkv, task, first_key), at, key);
+    load_tile<Tiles::passing, Depth>(heads.value_rows(qkv, task, first_key), at, value);
     __syncthreads();
     float scores[rows_each][columns_each];
     multiply_rows<Depth>(query, key, at, scores);
@@ -208,7 +223,7 @@ __device__ __forceinline__ void store_weights(const float (&x)[RowsEach][Columns
       weights[(at.row + i * tile_row_threads) * tile_stride(Passing) + at.column + j * column_threads] = x[i][j];
 }
 
-// A block owns keys and values; queries, from the diagonal on, pass it.
+// A block owns keys and values; the queries of each head that shares them, from the diagonal on, pass it.
 template <class T, int Depth>
 __global__ void __launch_bounds__(tile_threads)
     attention_backward_keys(Heads heads, BackwardPointers<T> pointers) {
@@ -218,46 +233,48 @@ __global__ void __launch_bounds__(tile_threads)
   const BackwardShared<Depth> shared;
   float *const key = shared.own[0], *const value = shared.own[1];
   float *const query = shared.passing[0], *const doutput = shared.passing[1];
-  const std::int64_t task = blockIdx.x % heads.tasks;
-  const std::int64_t first_key = blockIdx.x / heads.tasks * Tiles::own;  // earlier keys have more queries
-  load_tile<Tiles::own, Depth>(heads.qkv_rows(pointers.qkv, task, 1, first_key), at, key);
-  load_tile<Tiles::own, Depth>(heads.qkv_rows(pointers.qkv, task, 2, first_key), at, value);
+  const std::int64_t group = heads.group(), key_tasks = heads.tasks / group;
+  const std::int64_t first_task = blockIdx.x % key_tasks * group;      // of those that share the keys
+  const std::int64_t first_key = blockIdx.x / key_tasks * Tiles::own;  // earlier keys have more queries
+  load_tile<Tiles::own, Depth>(heads.key_rows(pointers.qkv, first_task, first_key), at, key);
+  load_tile<Tiles::own, Depth>(heads.value_rows(pointers.qkv, first_task, first_key), at, value);
 
   float dkey[rows_each][ThreadColumns<Depth>::each] = {}, dvalue[rows_each][ThreadColumns<Depth>::each] = {};
-  for (std::int64_t first = first_key; first < heads.sequence; first += Tiles::passing) {
-    __syncthreads();
-    load_tile<Tiles::passing, Depth>(heads.qkv_rows(pointers.qkv, task, 0, first), at, query);
-    load_tile<Tiles::passing, Depth>(heads.output_rows(pointers.doutput, task, first), at, doutput);
-    __syncthreads();
-    float weights[rows_each][columns_each], gradients[rows_each][columns_each];
-    multiply_rows<Depth>(key, query, at, weights);
-    multiply_rows<Depth>(value, doutput, at, gradients);
+  for (std::int64_t task = first_task; task < first_task + group; ++task)
+    for (std::int64_t first = first_key; first < heads.sequence; first += Tiles::passing) {
+      __syncthreads();
+      load_tile<Tiles::passing, Depth>(heads.query_rows(pointers.qkv, task, first), at, query);
+      load_tile<Tiles::passing, Depth>(heads.output_rows(pointers.doutput, task, first), at, doutput);
+      __syncthreads();
+      float weights[rows_each][columns_each], gradients[rows_each][columns_each];
+      multiply_rows<Depth>(key, query, at, weights);
+      multiply_rows<Depth>(value, doutput, at, gradients);
 #pragma unroll
-    for (int j = 0; j < columns_each; ++j) {
-      const std::int64_t q = first + at.column + j * column_threads;
-      const bool exists = q < heads.sequence;
-      const float log_sum = exists ? pointers.log_sums[task * heads.sequence + q] : 0.0f;
-      const float dot = exists ? pointers.dots[task * heads.sequence + q] : 0.0f;
+      for (int j = 0; j < columns_each; ++j) {
+        const std::int64_t q = first + at.column + j * column_threads;
+        const bool exists = q < heads.sequence;
+        const float log_sum = exists ? pointers.log_sums[task * heads.sequence + q] : 0.0f;
+        const float dot = exists ? pointers.dots[task * heads.sequence + q] : 0.0f;
 #pragma unroll
-      for (int i = 0; i < rows_each; ++i) {
-        const bool seen = exists && first_key + at.row + i * tile_row_threads <= q;
-        weights[i][j] = seen ? expf(weights[i][j] * heads.scale - log_sum) : 0.0f;
-        gradients[i][j] = seen ? weights[i][j] * (gradients[i][j] - dot) * heads.scale : 0.0f;
+        for (int i = 0; i < rows_each; ++i) {
+          const bool seen = exists && first_key + at.row + i * tile_row_threads <= q;
+          weights[i][j] = seen ? expf(weights[i][j] * heads.scale - log_sum) : 0.0f;
+          gradients[i][j] = seen ? weights[i][j] * (gradients[i][j] - dot) * heads.scale : 0.0f;
+        }
       }
+      store_weights<Tiles::passing>(weights, at, shared.weights);
+      __syncwarp();
+      add_product<Tiles::passing, Depth>(shared.weights, doutput, at, dvalue);
+      __syncwarp();
+      store_weights<Tiles::passing>(gradients, at, shared.weights);
+      __syncwarp();
+      add_product<Tiles::passing, Depth>(shared.weights, query, at, dkey);
     }
-    store_weights<Tiles::passing>(weights, at, shared.weights);
-    __syncwarp();
-    add_product<Tiles::passing, Depth>(shared.weights, doutput, at, dvalue);
-    __syncwarp();
-    store_weights<Tiles::passing>(gradients, at, shared.weights);
-    __syncwarp();
-    add_product<Tiles::passing, Depth>(shared.weights, query, at, dkey);
-  }
 #pragma unroll
   for (int i = 0; i < rows_each; ++i) {
     const int row = at.row + i * tile_row_threads;
-    store_row<Depth>(dkey[i], 1.0f, at, row, heads.qkv_rows(pointers.dqkv, task, 1, first_key));
-    store_row<Depth>(dvalue[i], 1.0f, at, row, heads.qkv_rows(pointers.dqkv, task, 2, first_key));
+    store_row<Depth>(dkey[i], 1.0f, at, row, heads.key_rows(pointers.dqkv, first_task, first_key));
+    store_row<Depth>(dvalue[i], 1.0f, at, row, heads.value_rows(pointers.dqkv, first_task, first_key));
   }
 }
 
@@ -273,7 +290,7 @@ __global__ void __launch_bounds__(tile_threads)
   float *const key = shared.passing[0], *const value = shared.passing[1];
   const std::int64_t task = blockIdx.x % heads.tasks, tiles = gridDim.x / heads.tasks;
   const std::int64_t first_query = (tiles - 1 - blockIdx.x / heads.tasks) * Tiles::own;
-  load_tile<Tiles::own, Depth>(heads.qkv_rows(pointers.qkv, task, 0, first_query), at, query);
+  load_tile<Tiles::own, Depth>(heads.query_rows(pointers.qkv, task, first_query), at, query);
   load_tile<Tiles::own, Depth>(heads.output_rows(pointers.doutput, task, first_query), at, doutput);
 
   float log_sum[rows_each], dot[rows_each];
@@ -288,8 +305,8 @@ __global__ void __launch_bounds__(tile_threads)
   const std::int64_t end = std::min(heads.sequence, first_query + Tiles::own);
   for (std::int64_t first = 0; first < end; first += Tiles::passing) {
     __syncthreads();
-    load_tile<Tiles::passing, Depth>(heads.qkv_rows(pointers.qkv, task, 1, first), at, key);
-    load_tile<Tiles::passing, Depth>(heads.qkv_rows(pointers.qkv, task, 2, first), at, value);
+    load_tile<Tiles::passing, Depth>(heads.key_rows(pointers.qkv, task, first), at, key);
+    load_tile<Tiles::passing, Depth>(heads.value_rows(pointers.qkv, task, first), at, value);
     __syncthreads();
     float weights[rows_each][columns_each], gradients[rows_each][columns_each];
     multiply_rows<Depth>(query, key, at, weights);
@@ -311,16 +328,17 @@ __global__ void __launch_bounds__(tile_threads)
 #pragma unroll
   for (int i = 0; i < rows_each; ++i)
     store_row<Depth>(dquery[i], 1.0f, at, at.row + i * tile_row_threads,
-                     heads.qkv_rows(pointers.dqkv, task, 0, first_query));
+                     heads.query_rows(pointers.dqkv, task, first_query));
 }
 
 // ---- launches
 
 template <class... Pointers>
 Heads heads_of(const AttentionShape& shape, const Pointers*... pointers) {
-  const std::int64_t depth = shape.width / shape.heads;
+  const std::int64_t depth = shape.depth();
   return {.sequence = shape.sequence,
           .heads = shape.heads,
+          .key_heads = shape.key_heads,
           .width = shape.width,
           .tasks = shape.batch * shape.heads,
           .depth = static_cast<int>(depth),
@@ -337,9 +355,10 @@ void with_padded_depth(int depth, Body&& body) {
   body(std::integral_constant<int, 256>{});
 }
 
-LaunchShape tiles_shape(const Heads& heads, int own, std::size_t shared_bytes) {
+// A block for each tile of a task.
+LaunchShape tiles_shape(const Heads& heads, std::int64_t tasks, int own, std::size_t shared_bytes) {
   const std::int64_t tiles = (heads.sequence + own - 1) / own;
-  return {dim3(static_cast<unsigned>(tiles * heads.tasks)), dim3(tile_threads), shared_bytes};
+  return {dim3(static_cast<unsigned>(tiles * tasks)), dim3(tile_threads), shared_bytes};
 }
 
 template <class T>
@@ -348,7 +367,7 @@ void forward_of(KernelQueue& queue, const AttentionShape& shape, const T* qkv, T
   with_padded_depth(heads.depth, [&](auto padded) {
     constexpr int depth = decltype(padded)::value;
     using Tiles = ForwardTiles<depth>;
-    launch(queue, "attention", tiles_shape(heads, Tiles::own, Tiles::shared_bytes),
+    launch(queue, "attention", tiles_shape(heads, heads.tasks, Tiles::own, Tiles::shared_bytes),
            attention_forward<T, depth>, heads, qkv, output, log_sums);
   });
 }
@@ -368,10 +387,13 @@ void backward_of(KernelQueue& queue, const AttentionBackwardArguments& a) {
   with_padded_depth(heads.depth, [&](auto padded) {
     constexpr int depth = decltype(padded)::value;
     using Tiles = BackwardTiles<depth>;
-    const LaunchShape shape = tiles_shape(heads, Tiles::own, Tiles::shared_bytes);
-    launch(queue, "attention backward: keys", shape, attention_backward_keys<T, depth>, heads, pointers);
-    launch(queue, "attention backward: queries", shape, attention_backward_queries<T, depth>, heads,
-           pointers);
+    const auto shape_for = [&](std::int64_t tasks) {
+      return tiles_shape(heads, tasks, Tiles::own, Tiles::shared_bytes);
+    };
+    launch(queue, "attention backward: keys", shape_for(a.shape.batch * a.shape.key_heads),
+           attention_backward_keys<T, depth>, heads, pointers);
+    launch(queue, "attention backward: queries", shape_for(heads.tasks), attention_backward_queries<T, depth>,
+           heads, pointers);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "gpu/gemm.h"
 #include "gpu/norm_kernels.h"
 #include "gpu/optimizer_kernels.h"
+#include "gpu/rotary_kernels.h"
 #include "gpu/scratch.h"
 #include "gpu/token_kernels.h"
 #include "headrace/errors.h"
@@ -17,12 +18,23 @@ namespace headrace {
 namespace {
 
 void check_head_depth(const AttentionShape& shape) {
-  const std::int64_t depth = shape.width / shape.heads;
+  const std::int64_t depth = shape.depth();
   if (depth > largest_head_depth)
     throw UsageError(
         fmt::format("heads of width {}: attention on a CUDA device takes up to {}. Use more heads, or "
                     "--device cpu.",
                     depth, largest_head_depth));
+}
+
+RotaryArguments rotary_arguments(const AttentionShape& shape, float theta, std::byte* qkv) {
+  return {.qkv = qkv,
+          .dtype = shape.dtype,
+          .batch = shape.batch,
+          .sequence = shape.sequence,
+          .heads = shape.heads,
+          .key_heads = shape.key_heads,
+          .depth = shape.depth(),
+          .theta = theta};
 }
 
 class CudaOps final : public Ops {
@@ -47,16 +59,26 @@ class CudaOps final : public Ops {
     headrace::column_sums(*queue_, x, sums, scratch.floats());
   }
 
-  void layer_norm(const LayerNormArguments& arguments) override { headrace::layer_norm(*queue_, arguments); }
-  void layer_norm_backward(const LayerNormBackwardArguments& arguments) override {
+  void layer_norm(const NormArguments& arguments) override { headrace::layer_norm(*queue_, arguments); }
+  void layer_norm_backward(const NormBackwardArguments& arguments) override {
     const Scratch scratch(memory_,
                           layer_norm_backward_scratch_bytes(arguments.dy.rows, arguments.dy.columns));
     headrace::layer_norm_backward(*queue_, arguments, scratch.floats());
   }
 
+  void rms_norm(const NormArguments& arguments) override { headrace::rms_norm(*queue_, arguments); }
+  void rms_norm_backward(const NormBackwardArguments& arguments) override {
+    const Scratch scratch(memory_, rms_norm_backward_scratch_bytes(arguments.dy.rows, arguments.dy.columns));
+    headrace::rms_norm_backward(*queue_, arguments, scratch.floats());
+  }
+
   void gelu(const Matrix& x, std::byte* y) override { headrace::gelu(*queue_, x, y); }
   void gelu_backward(const Matrix& x, std::byte* dy, std::byte* y) override {
     headrace::gelu_backward(*queue_, x, dy, y);
+  }
+  void swiglu(const Matrix& hidden, std::byte* y) override { headrace::swiglu(*queue_, hidden, y); }
+  void swiglu_backward(const Matrix& hidden, std::byte* dy) override {
+    headrace::swiglu_backward(*queue_, hidden, dy);
   }
   void add(const Matrix& a, const std::byte* b, std::byte* sum) override {
     headrace::add(*queue_, a, b, sum);
@@ -78,6 +100,13 @@ class CudaOps final : public Ops {
                                            .log_sums = log_sums,
                                            .dqkv = dqkv,
                                            .scratch = scratch.floats()});
+  }
+
+  void rotary(const AttentionShape& shape, float theta, std::byte* qkv) override {
+    headrace::rotary(*queue_, rotary_arguments(shape, theta, qkv));
+  }
+  void rotary_backward(const AttentionShape& shape, float theta, std::byte* dqkv) override {
+    headrace::rotary_backward(*queue_, rotary_arguments(shape, theta, dqkv));
   }
 
   void embedding(const TokenBatch& tokens, const Matrix& token_table, const Matrix& position_table,

@@ -73,42 +73,46 @@ struct GeluBackward {
   }
 };
 
-// ---- SwiGLU
+// ---- SwiGLU: gate and up of a row stand side by side, so element i of y is not element i of them
+
+// Where in `hidden` the gate of element i of y is; its up is `width` later.
+__device__ std::int64_t gate_of(std::int64_t i, std::int64_t width) {
+  return i + i / width * width;
+}
 
 template <class T>
 struct Swiglu {
   static constexpr int vector_numel = vector_numel_of<T>;
-  const T* gate;
-  const T* up;
+  const T* hidden;
   T* y;
+  std::int64_t width;
 
   template <int n>
   __device__ void run(std::int64_t i) const {
-    Floats<n> g = load<n>(gate + i);
-    const Floats<n> u = load<n>(up + i);
+    const T* const gate = hidden + gate_of(i, width);
+    Floats<n> g = load<n>(gate);
+    const Floats<n> u = load<n>(gate + width);
     for (int k = 0; k < n; ++k) g[k] = g[k] * sigmoid(g[k]) * u[k];
     store<n>(y + i, g);
   }
   template <class Visit>
   void pointers(Visit visit) {
-    visit(gate), visit(up), visit(y);
+    visit(hidden), visit(y);
   }
 };
 
 template <class T>
 struct SwigluBackward {
   static constexpr int vector_numel = vector_numel_of<T>;
-  const T* gate;
-  const T* up;
-  const T* dy;
-  T* dgate;
-  T* dup;
-  T* y;  // or null
+  T* hidden;
+  T* gradient;
+  std::int64_t width;
 
   // silu'(g) = sigmoid(g) * (1 + g * (1 - sigmoid(g)))
   template <int n>
   __device__ void run(std::int64_t i) const {
-    const Floats<n> g = load<n>(gate + i), u = load<n>(up + i), d = load<n>(dy + i);
+    T* const gate = hidden + gate_of(i, width);
+    const Floats<n> g = load<n>(gate), u = load<n>(gate + width), d = load<n>(gradient + i);
     Floats<n> gate_gradient, up_gradient, output;
     for (int k = 0; k < n; ++k) {
       const float s = sigmoid(g[k]), silu = g[k] * s;
@@ -116,15 +120,24 @@ struct SwigluBackward {
       up_gradient[k] = d[k] * silu;
       output[k] = silu * u[k];
     }
-    store<n>(dgate + i, gate_gradient);
-    store<n>(dup + i, up_gradient);
-    if (y != nullptr) store<n>(y + i, output);
+    store<n>(gate, gate_gradient);
+    store<n>(gate + width, up_gradient);
+    store<n>(gradient + i, output);
   }
   template <class Visit>
   void pointers(Visit visit) {
-    visit(gate), visit(up), visit(dy), visit(dgate), visit(dup), visit(y);
+    visit(hidden), visit(gradient);
   }
 };
+
+// Vectors must end within a row.
+template <class Pass>
+void for_each_gated(KernelQueue& queue, const char* name, Pass pass, std::int64_t rows) {
+  constexpr int n = Pass::vector_numel;
+  bool aligned = pass.width % n == 0;
+  pass.pointers([&](auto& pointer) { aligned = aligned && aligned_for<n>(pointer); });
+  for_each_element(queue, name, pass, rows * pass.width, aligned);
+}
 
 // ---- Sums and products
 
@@ -245,24 +258,20 @@ void gelu_backward(KernelQueue& queue, const Matrix& x, std::byte* dy, std::byte
   });
 }
 
-void swiglu(KernelQueue& queue, const Matrix& gate, const std::byte* up, std::byte* y) {
-  with_element(gate.dtype, [&](auto element) {
+void swiglu(KernelQueue& queue, const Matrix& hidden, std::byte* y) {
+  with_element(hidden.dtype, [&](auto element) {
     using T = decltype(element);
-    for_each_element(queue, "swiglu", Swiglu<T>{elements<T>(gate.data), elements<T>(up), elements<T>(y)},
-                     numel_of(gate));
+    for_each_gated(queue, "swiglu", Swiglu<T>{elements<T>(hidden.data), elements<T>(y), hidden.columns / 2},
+                   hidden.rows);
   });
 }
 
-void swiglu_backward(KernelQueue& queue, const SwigluBackwardArguments& a) {
-  with_element(a.gate.dtype, [&](auto element) {
+void swiglu_backward(KernelQueue& queue, const Matrix& hidden, std::byte* dy) {
+  with_element(hidden.dtype, [&](auto element) {
     using T = decltype(element);
-    const SwigluBackward<T> pass{.gate = elements<T>(a.gate.data),
-                                 .up = elements<T>(a.up),
-                                 .dy = elements<T>(a.dy),
-                                 .dgate = elements<T>(a.dgate),
-                                 .dup = elements<T>(a.dup),
-                                 .y = elements<T>(a.y)};
-    for_each_element(queue, "swiglu backward", pass, numel_of(a.gate));
+    for_each_gated(queue, "swiglu backward",
+                   SwigluBackward<T>{elements<T>(hidden.data), elements<T>(dy), hidden.columns / 2},
+                   hidden.rows);
   });
 }
 

@@ -15,17 +15,10 @@ namespace headrace {
 void gelu(KernelQueue& queue, const Matrix& x, std::byte* y);
 void gelu_backward(KernelQueue& queue, const Matrix& x, std::byte* dy, std::byte* y);
 
-// y = silu(gate) * up, silu(x) = x * sigmoid(x).
-void swiglu(KernelQueue& queue, const Matrix& gate, const std::byte* up, std::byte* y);
-struct SwigluBackwardArguments {
-  Matrix gate;
-  const std::byte* up = nullptr;
-  const std::byte* dy = nullptr;
-  std::byte* dgate = nullptr;
-  std::byte* dup = nullptr;
-  std::byte* y = nullptr;  // when given, swiglu's output again
-};
-void swiglu_backward(KernelQueue& queue, const SwigluBackwardArguments& arguments);
+// y = silu(gate) * up, silu(x) = x * sigmoid(x); a row of `hidden` is those of gate and up, side by side.
+// backward: hidden becomes its gradient, dy becomes y.
+void swiglu(KernelQueue& queue, const Matrix& hidden, std::byte* y);
+void swiglu_backward(KernelQueue& queue, const Matrix& hidden, std::byte* dy);
 
 // sum = a + b.
 void add(KernelQueue& queue, const Matrix& a, const std::byte* b, std::byte* sum);

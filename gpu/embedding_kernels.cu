@@ -35,7 +35,7 @@ struct EmbeddingPass {
   Groups groups;
   const T* token_table;
   std::int64_t token_stride;
-  const T* position_table;
+  const T* position_table;  // or null
   std::int64_t position_stride;
   T* x;
 
@@ -52,12 +52,14 @@ __global__ void __launch_bounds__(threads) embedding_rows(const EmbeddingPass<T>
     const std::int64_t row = item / groups.groups, column = item % groups.groups * group;
     const std::int64_t id = token_of(pass.tokens, row, 0), count = groups.columns - column;
     if (id == no_token) continue;
-    const std::int64_t position = row % pass.tokens.sequence;
     Floats<group> sum =
         load_some<group>(pass.token_table + id * pass.token_stride + column, count, groups.aligned);
-    const Floats<group> other = load_some<group>(
-        pass.position_table + position * pass.position_stride + column, count, groups.aligned);
-    for (int k = 0; k < group; ++k) sum[k] += other[k];
+    if (pass.position_table != nullptr) {
+      const std::int64_t position = row % pass.tokens.sequence;
+      const Floats<group> other = load_some<group>(
+          pass.position_table + position * pass.position_stride + column, count, groups.aligned);
+      for (int k = 0; k < group; ++k) sum[k] += other[k];
+    }
     store_some(pass.x + row * groups.columns + column, sum, count, groups.aligned);
   }
 }
@@ -165,6 +167,7 @@ void embedding_backward(KernelQueue& queue, const EmbeddingBackwardArguments& a)
   with_element(a.dtoken.dtype, [&](auto element) {
     const auto* const dx = reinterpret_cast<const decltype(element)*>(a.dx);
     sum_rows_to(queue, "token embedding backward", of_token, a.tied_gradient, dx, a.dtoken);
+    if (a.dposition.rows == 0) return;
     sum_rows_to(queue, "position embedding backward", of_position, nullptr, dx, a.dposition);
   });
 }

@@ -1,6 +1,6 @@
-// Embedding by rows of two tables, forward and backward. Arguments are those of Ops (headrace/ops.h), in
-// device memory of any alignment of their element type. Ids outside the vocabulary are told by check_tokens
-// (token_kernels.h) and touch nothing here.
+// Embedding by rows of two tables, the second of which may have none, forward and backward. Arguments are
+// those of Ops (headrace/ops.h), in device memory of any alignment of their element type. Ids outside the
+// vocabulary are told by check_tokens (token_kernels.h) and touch nothing here.
 #pragma once
 
 #include "gpu/kernel_queue.h"

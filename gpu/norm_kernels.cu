@@ -266,9 +266,8 @@ void launch_norm_backward(KernelQueue& queue, const char* name, NormBackwardRows
   });
 }
 
-}  // namespace
-
-void layer_norm(KernelQueue& queue, const LayerNormArguments& a) {
+template <bool centred>
+void norm(KernelQueue& queue, const char* name, const NormArguments& a) {
   with_element(a.x.dtype, [&](auto element) {
     using T = decltype(element);
     const NormRows<T> rows{.x = elements<T>(a.x.data),
@@ -281,49 +280,43 @@ void layer_norm(KernelQueue& queue, const LayerNormArguments& a) {
                            .rstd = a.rstd,
                            .rows = a.x.rows,
                            .width = a.x.columns,
-                           .epsilon = layer_norm_epsilon,
+                           .epsilon = a.epsilon,
                            .aligned = false};
-    launch_norm<true>(queue, "layer norm", rows);
+    launch_norm<centred>(queue, name, rows);
   });
 }
 
-void rms_norm(KernelQueue& queue, const RmsNormArguments& a) {
-  with_element(a.x.dtype, [&](auto element) {
-    using T = decltype(element);
-    const NormRows<T> rows{.x = elements<T>(a.x.data),
-                           .delta = elements<T>(a.delta),
-                           .sum = elements<T>(a.sum),
-                           .scale = elements<T>(a.scale),
-                           .shift = nullptr,
-                           .y = elements<T>(a.y),
-                           .mean = nullptr,
-                           .rstd = a.rstd,
-                           .rows = a.x.rows,
-                           .width = a.x.columns,
-                           .epsilon = a.epsilon,
-                           .aligned = false};
-    launch_norm<false>(queue, "rms norm", rows);
-  });
+template <class T>
+NormBackwardRows<T> backward_rows(const NormBackwardArguments& a) {
+  return {.dy = elements<T>(a.dy.data),
+          .x = elements<T>(a.x),
+          .scale = elements<T>(a.scale),
+          .mean = a.mean,
+          .rstd = a.rstd,
+          .dx = elements<T>(a.dx),
+          .add_to_dx = a.add_to_dx,
+          .rows = a.dy.rows,
+          .width = a.dy.columns,
+          .aligned = false};
+}
+
+}  // namespace
+
+void layer_norm(KernelQueue& queue, const NormArguments& a) {
+  norm<true>(queue, "layer norm", a);
+}
+void rms_norm(KernelQueue& queue, const NormArguments& a) {
+  norm<false>(queue, "rms norm", a);
 }
 
 Bytes layer_norm_backward_scratch_bytes(std::int64_t rows, std::int64_t width) {
   return partials_bytes(rows, width, 2);
 }
 
-void layer_norm_backward(KernelQueue& queue, const LayerNormBackwardArguments& a, float* scratch) {
+void layer_norm_backward(KernelQueue& queue, const NormBackwardArguments& a, float* scratch) {
   with_element(a.dy.dtype, [&](auto element) {
     using T = decltype(element);
-    const NormBackwardRows<T> rows{.dy = elements<T>(a.dy.data),
-                                   .x = elements<T>(a.x),
-                                   .scale = elements<T>(a.scale),
-                                   .mean = a.mean,
-                                   .rstd = a.rstd,
-                                   .dx = elements<T>(a.dx),
-                                   .add_to_dx = a.add_to_dx,
-                                   .rows = a.dy.rows,
-                                   .width = a.dy.columns,
-                                   .aligned = false};
-    launch_norm_backward<true>(queue, "layer norm backward", rows, scratch,
+    launch_norm_backward<true>(queue, "layer norm backward", backward_rows<T>(a), scratch,
                                ColumnTotals<T, 2>{{elements<T>(a.dscale), elements<T>(a.dshift)}});
   });
 }
@@ -332,20 +325,10 @@ Bytes rms_norm_backward_scratch_bytes(std::int64_t rows, std::int64_t width) {
   return partials_bytes(rows, width, 1);
 }
 
-void rms_norm_backward(KernelQueue& queue, const RmsNormBackwardArguments& a, float* scratch) {
+void rms_norm_backward(KernelQueue& queue, const NormBackwardArguments& a, float* scratch) {
   with_element(a.dy.dtype, [&](auto element) {
     using T = decltype(element);
-    const NormBackwardRows<T> rows{.dy = elements<T>(a.dy.data),
-                                   .x = elements<T>(a.x),
-                                   .scale = elements<T>(a.scale),
-                                   .mean = nullptr,
-                                   .rstd = a.rstd,
-                                   .dx = elements<T>(a.dx),
-                                   .add_to_dx = a.add_to_dx,
-                                   .rows = a.dy.rows,
-                                   .width = a.dy.columns,
-                                   .aligned = false};
-    launch_norm_backward<false>(queue, "rms norm backward", rows, scratch,
+    launch_norm_backward<false>(queue, "rms norm backward", backward_rows<T>(a), scratch,
                                 ColumnTotals<T, 1>{{elements<T>(a.dscale)}});
   });
 }

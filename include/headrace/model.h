@@ -1,4 +1,4 @@
-// The native model: a GPT-2 family decoder driven through ModuleHooks on one device.
+// The native models: decoders of the GPT-2 and Llama families, driven through ModuleHooks on one device.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,29 @@
 
 namespace headrace {
 
+enum class ModelFamily : std::uint8_t { gpt2, llama };
+
+// What a config.json of Hugging Face says. A 0 stands for what the accessor below it says.
 struct ModelConfig {
   std::string name;
+  ModelFamily family = ModelFamily::gpt2;
   int layers = 0, width = 0, heads = 0;
   int vocabulary = 256;
   int max_positions = 1024;
   bool tied_embedding = true;
+  int mlp_width = 0;  // intermediate_size, n_inner
+  float norm_epsilon = 1e-5f;
+  // Of Llama alone.
+  int key_heads = 0;   // num_key_value_heads: each is shared by heads / key_heads neighbouring query heads
+  int head_width = 0;  // head_dim
+  float rope_theta = 10000.0f;
+  std::string rope_scaling = {};  // its type; no type is implemented, and one that is asked for is refused
+
+  int mlp_columns() const { return mlp_width > 0 ? mlp_width : 4 * width; }
+  int key_head_count() const { return key_heads > 0 ? key_heads : heads; }
+  int head_columns() const { return head_width > 0 ? head_width : width / heads; }
 };
-// "gpt2-mini", "gpt2-70m", "gpt2-124m"; UsageError with the nearest name otherwise.
+// "gpt2-124m", "llama-1b" ...; UsageError with the nearest name otherwise.
 ModelConfig model_preset(const std::string& name);
 std::vector<std::string> model_preset_names();
 
@@ -36,7 +51,7 @@ struct ModelOptions {
       true;  // one acquire of the head for its forward and backward; false: one each, logits computed twice
 };
 
-// Registers its units in order: embedding, h.0 .. h.(layers-1), head. `add` returns the id of the unit.
+// Its units in order: embedding, one a layer, head.
 class Model {
  public:
   virtual ~Model() = default;
@@ -63,7 +78,8 @@ class Model {
   // Forward only: the mean loss.
   virtual void evaluate(const std::int32_t* tokens, float* loss) = 0;
 };
-std::unique_ptr<Model> make_gpt2(const ModelConfig& config, const ModelOptions& options);
+// Throws UsageError where the configuration or the data's shape is impossible.
+std::unique_ptr<Model> make_model(const ModelConfig& config, const ModelOptions& options);
 
 // Peak device bytes per tag of one forward_backward with operations of `make_ops`, found by running it on a
 // device that executes nothing. `compute_threads` is the device's (on the CPU, scratch memory is one a

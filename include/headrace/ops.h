@@ -31,10 +31,8 @@ Matrix row_range(const Matrix& whole, std::int64_t first, std::int64_t rows);
 
 enum class Transpose : std::uint8_t { none, a, b };
 
-// Added to the variance before its root.
-inline constexpr float layer_norm_epsilon = 1e-5f;
-
-struct LayerNormArguments {
+// A layer norm: y = (x - mean) * rstd * scale + shift. An RMS norm has neither mean nor shift.
+struct NormArguments {
   Matrix x;                    // contiguous, as all of these
   std::byte* delta = nullptr;  // when given, sum = x + delta and the sum is normalised
   std::byte* sum = nullptr;
@@ -43,9 +41,10 @@ struct LayerNormArguments {
   std::byte* y = nullptr;
   float* mean = nullptr;  // one a row, like rstd
   float* rstd = nullptr;
+  float epsilon = 1e-5f;  // added to the variance, or to the mean square, before its root
 };
 
-struct LayerNormBackwardArguments {
+struct NormBackwardArguments {
   Matrix dy;
   const std::byte* x = nullptr;  // what was normalised
   const std::byte* scale = nullptr;
@@ -57,10 +56,15 @@ struct LayerNormBackwardArguments {
   std::byte* dshift = nullptr;
 };
 
-// qkv: (batch * sequence) x 3 * width, contiguous; head h uses columns h * d ... of each third.
+// qkv: (batch * sequence) x qkv_width(), contiguous: the heads of queries, of keys, of values, side by side.
 struct AttentionShape {
-  std::int64_t batch = 0, sequence = 0, heads = 0, width = 0;
+  std::int64_t batch = 0, sequence = 0, heads = 0, width = 0;  // width: of all query heads together
   DType dtype = DType::f32;
+  std::int64_t key_heads = heads;  // of keys and of values, each shared by group() neighbouring query heads
+
+  std::int64_t depth() const { return width / heads; }
+  std::int64_t group() const { return heads / key_heads; }
+  std::int64_t qkv_width() const { return (heads + 2 * key_heads) * depth(); }
 };
 
 // Token ids of a micro-batch in device memory: batch x (sequence + 1), input and shifted target.
@@ -90,12 +94,18 @@ class Ops {
   // sums[c] = sum of x's column c, of x's type.
   virtual void column_sums(const Matrix& x, std::byte* sums) = 0;
 
-  virtual void layer_norm(const LayerNormArguments& arguments) = 0;
-  virtual void layer_norm_backward(const LayerNormBackwardArguments& arguments) = 0;
+  virtual void layer_norm(const NormArguments& arguments) = 0;
+  virtual void layer_norm_backward(const NormBackwardArguments& arguments) = 0;
+  virtual void rms_norm(const NormArguments& arguments) = 0;
+  virtual void rms_norm_backward(const NormBackwardArguments& arguments) = 0;
 
   // GELU by its tanh approximation. backward: dy becomes dx, y = gelu(x) again.
   virtual void gelu(const Matrix& x, std::byte* y) = 0;
   virtual void gelu_backward(const Matrix& x, std::byte* dy, std::byte* y) = 0;
+  // y = silu(gate) * up, silu(x) = x * sigmoid(x); a row of `hidden` is those of gate and up, side by side.
+  // backward: hidden becomes its gradient, and dy becomes y again.
+  virtual void swiglu(const Matrix& hidden, std::byte* y) = 0;
+  virtual void swiglu_backward(const Matrix& hidden, std::byte* dy) = 0;
   virtual void add(const Matrix& a, const std::byte* b, std::byte* sum) = 0;
 
   // Causal. log_sums: batch x heads x sequence fp32, kept for backward, which computes the probabilities
@@ -105,7 +115,13 @@ class Ops {
   virtual void attention_backward(const AttentionShape& shape, const std::byte* qkv, const std::byte* output,
                                   const std::byte* doutput, const float* log_sums, std::byte* dqkv) = 0;
 
-  // x = token row + position row. An id outside the vocabulary is an error on the lane.
+  // Rotary positions, in place: elements i of the first and of the second half of each query and key head are
+  // turned, as a pair, by position * theta^(-2 i / depth). backward turns gradients back.
+  virtual void rotary(const AttentionShape& shape, float theta, std::byte* qkv) = 0;
+  virtual void rotary_backward(const AttentionShape& shape, float theta, std::byte* dqkv) = 0;
+
+  // x = token row + position row; without the latter where its table has no rows. An id outside the
+  // vocabulary is an error on the lane.
   virtual void embedding(const TokenBatch& tokens, const Matrix& token_table, const Matrix& position_table,
                          std::byte* x) = 0;
   // dtoken = tied_gradient (fp32, may be null) + the rows of dx; dposition likewise; both summed in fp32,

@@ -1,40 +1,43 @@
 // Causal attention on the CPU. One thread takes one head of one sample and walks its queries in tiles, so
-// that keys above the diagonal are skipped and the scores of a tile stay in its cache; no sum crosses
-// threads.
+// that keys above the diagonal are skipped and the scores of a tile stay in its cache. Backward, it takes one
+// head of keys and walks the query heads that share it in order: no sum crosses threads.
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "src/model/cpu_ops.h"
-#include "src/model/row_kernels.h"
+#include "src/model/cpu_pieces.h"
 
 namespace headrace {
 namespace {
 
 constexpr std::int64_t query_tile_rows = 128;
 
-Bytes bytes_of(std::int64_t numel, DType dtype) {
-  return static_cast<Bytes>(numel) * size_of(dtype);
-}
-
-// Where one head of one sample lies within qkv, output and log_sums.
+// Where one query head of one sample, a task, lies within qkv, output and log_sums, and the head of keys and
+// values that it shares.
 struct HeadView {
   AttentionShape shape;
-  std::int64_t depth = shape.width / shape.heads;
-  std::int64_t qkv_stride = 3 * shape.width;
+  std::int64_t depth = shape.depth();
+  std::int64_t qkv_stride = shape.qkv_width();
   float scale = 1.0f / std::sqrt(static_cast<float>(depth));
 
-  // part 0, 1, 2: query, key, value.
-  Bytes qkv_at(std::int64_t task, int part) const {
-    const std::int64_t sample = task / shape.heads, head = task % shape.heads;
-    return bytes_of(sample * shape.sequence * qkv_stride + part * shape.width + head * depth, shape.dtype);
+  Bytes query_at(std::int64_t task) const { return qkv_at(task, head_of(task)); }
+  Bytes key_at(std::int64_t task) const { return qkv_at(task, shape.heads + head_of(task) / shape.group()); }
+  Bytes value_at(std::int64_t task) const {
+    return qkv_at(task, shape.heads + shape.key_heads + head_of(task) / shape.group());
   }
   Bytes output_at(std::int64_t task) const {
-    const std::int64_t sample = task / shape.heads, head = task % shape.heads;
-    return bytes_of(sample * shape.sequence * shape.width + head * depth, shape.dtype);
+    return bytes_of(sample_of(task) * shape.sequence * shape.width + head_of(task) * depth, shape.dtype);
   }
   Bytes qkv_rows(std::int64_t rows) const { return bytes_of(rows * qkv_stride, shape.dtype); }
   Bytes output_rows(std::int64_t rows) const { return bytes_of(rows * shape.width, shape.dtype); }
+
+ private:
+  std::int64_t sample_of(std::int64_t task) const { return task / shape.heads; }
+  std::int64_t head_of(std::int64_t task) const { return task % shape.heads; }
+  Bytes qkv_at(std::int64_t task, std::int64_t head) const {
+    return bytes_of(sample_of(task) * shape.sequence * qkv_stride + head * depth, shape.dtype);
+  }
 };
 
 // Queries first .. first + rows, which attend to the first `keys` keys, and the products they need.
@@ -146,9 +149,9 @@ struct ForwardTask {
   float* log_sums;
 
   void run(std::int64_t task, std::byte* scratch) const {
-    const std::byte* query = qkv + view.qkv_at(task, 0);
-    const std::byte* key = qkv + view.qkv_at(task, 1);
-    const std::byte* value = qkv + view.qkv_at(task, 2);
+    const std::byte* query = qkv + view.query_at(task);
+    const std::byte* key = qkv + view.key_at(task);
+    const std::byte* value = qkv + view.value_at(task);
     std::byte* out = output + view.output_at(task);
     auto* scores = reinterpret_cast<float*>(scratch + at.scores);
     std::byte* probabilities = scratch + at.probabilities;
@@ -177,24 +180,27 @@ struct BackwardTask {
   const float* log_sums;
   std::byte* dqkv;
 
-  void run(std::int64_t task, std::byte* scratch) const {
+  // Every query head of a sample that shares the key head.
+  void run(std::int64_t key_task, std::byte* scratch) const {
     auto* dkey = reinterpret_cast<float*>(scratch + at.dkey);
     auto* dvalue = reinterpret_cast<float*>(scratch + at.dvalue);
     const std::int64_t sequence = view.shape.sequence, depth = view.depth;
     std::fill_n(dkey, sequence * depth, 0.0f);
     std::fill_n(dvalue, sequence * depth, 0.0f);
-    for (const QueryTile& tile : tiles) run_tile(task, tile, scratch);
+    const std::int64_t group = view.shape.group(), first = key_task * group;
+    for (std::int64_t task = first; task < first + group; ++task)
+      for (const QueryTile& tile : tiles) run_tile(task, tile, scratch);
     const RowKernels& kernels = row_kernels(view.shape.dtype);
     for (std::int64_t r = 0; r < sequence; ++r) {
-      kernels.round(dkey + r * depth, dqkv + view.qkv_at(task, 1) + view.qkv_rows(r), depth);
-      kernels.round(dvalue + r * depth, dqkv + view.qkv_at(task, 2) + view.qkv_rows(r), depth);
+      kernels.round(dkey + r * depth, dqkv + view.key_at(first) + view.qkv_rows(r), depth);
+      kernels.round(dvalue + r * depth, dqkv + view.value_at(first) + view.qkv_rows(r), depth);
     }
   }
 
   void run_tile(std::int64_t task, const QueryTile& tile, std::byte* scratch) const {
-    const std::byte* query = qkv + view.qkv_at(task, 0) + view.qkv_rows(tile.first);
-    const std::byte* key = qkv + view.qkv_at(task, 1);
-    const std::byte* value = qkv + view.qkv_at(task, 2);
+    const std::byte* query = qkv + view.query_at(task) + view.qkv_rows(tile.first);
+    const std::byte* key = qkv + view.key_at(task);
+    const std::byte* value = qkv + view.value_at(task);
     const Bytes rows_at = view.output_at(task) + view.output_rows(tile.first);
     const std::byte* dout = doutput + rows_at;
     auto* scores = reinterpret_cast<float*>(scratch + at.scores);
@@ -218,7 +224,7 @@ struct BackwardTask {
                               .columns = tile.keys,
                               .stride = tile.keys});
     tile.dquery->run(scratch + at.dscores, key, nullptr,
-                     dqkv + view.qkv_at(task, 0) + view.qkv_rows(tile.first), product);
+                     dqkv + view.query_at(task) + view.qkv_rows(tile.first), product);
     tile.dkey->run(scratch + at.dscores, query, nullptr, scratch + at.dkey, product);
     tile.dvalue->run(scratch + at.probabilities, dout, nullptr, scratch + at.dvalue, product);
   }
@@ -247,10 +253,10 @@ void CpuOps::attention_backward(const AttentionShape& shape, const std::byte* qk
   const Scratch at(view, tiles, true);
   const StackScope scope(memory_);
   std::byte* scratch = push_scratch(at.total);
-  enqueue_pieces("attention backward", shape.batch * shape.heads, 1,
+  enqueue_pieces("attention backward", shape.batch * shape.key_heads, 1,
                  [work = BackwardTask{view, std::move(tiles), at, qkv, output, doutput, log_sums, dqkv},
-                  scratch](std::int64_t task, std::int64_t, int thread) {
-                   work.run(task, scratch + work.at.total * static_cast<Bytes>(thread));
+                  scratch](std::int64_t key_task, std::int64_t, int thread) {
+                   work.run(key_task, scratch + work.at.total * static_cast<Bytes>(thread));
                  });
 }
 

@@ -3,7 +3,7 @@
 
 #include "headrace/errors.h"
 #include "src/model/cpu_ops.h"
-#include "src/model/row_kernels.h"
+#include "src/model/cpu_pieces.h"
 
 namespace headrace {
 namespace {
@@ -11,10 +11,6 @@ namespace {
 constexpr std::int64_t row_grain = 32;
 constexpr std::int64_t table_grain_rows = 64;
 constexpr std::int64_t part_numel = 256;  // columns summed at a time, in registers and on the thread's stack
-
-Bytes bytes_of(std::int64_t numel, DType dtype) {
-  return static_cast<Bytes>(numel) * size_of(dtype);
-}
 
 std::int32_t checked_id(const TokenBatch& tokens, std::int64_t sample, std::int64_t position) {
   const std::int32_t id = tokens.ids[sample * (tokens.sequence + 1) + position];
@@ -67,17 +63,20 @@ void sum_rows(const float* start, const std::byte* dx, const Matrix& table, std:
 void CpuOps::embedding(const TokenBatch& tokens, const Matrix& token_table, const Matrix& position_table,
                        std::byte* x) {
   const std::int64_t width = token_table.columns;
-  enqueue_pieces("embedding", tokens.batch * tokens.sequence, row_grain,
-                 [=](std::int64_t begin, std::int64_t end, int) {
-                   const DType dtype = token_table.dtype;
-                   for (std::int64_t r = begin; r < end; ++r) {
-                     const std::int64_t position = r % tokens.sequence;
-                     const std::int64_t id = checked_id(tokens, r / tokens.sequence, position);
-                     row_kernels(dtype).add(token_table.data + bytes_of(id * width, dtype),
-                                            position_table.data + bytes_of(position * width, dtype),
-                                            x + bytes_of(r * width, dtype), width);
-                   }
-                 });
+  enqueue_pieces(
+      "embedding", tokens.batch * tokens.sequence, row_grain, [=](std::int64_t begin, std::int64_t end, int) {
+        const DType dtype = token_table.dtype;
+        for (std::int64_t r = begin; r < end; ++r) {
+          const std::int64_t position = r % tokens.sequence;
+          const std::int64_t id = checked_id(tokens, r / tokens.sequence, position);
+          const std::byte* token = token_table.data + bytes_of(id * width, dtype);
+          std::byte* to = x + bytes_of(r * width, dtype);
+          if (position_table.rows == 0)
+            std::copy_n(token, bytes_of(width, dtype), to);
+          else
+            row_kernels(dtype).add(token, position_table.data + bytes_of(position * width, dtype), to, width);
+        }
+      });
 }
 
 void CpuOps::embedding_backward(const TokenBatch& tokens, const std::byte* dx, const float* tied_gradient,
@@ -96,6 +95,7 @@ void CpuOps::embedding_backward(const TokenBatch& tokens, const std::byte* dx, c
                          add(sorted.rows[i]);
                      });
                  });
+  if (dposition.rows == 0) return;
   enqueue_pieces("position embedding backward", dposition.rows, table_grain_rows,
                  [=](std::int64_t begin, std::int64_t end, int) {
                    for (std::int64_t p = begin; p < end; ++p)
@@ -116,8 +116,7 @@ void CpuOps::cross_entropy(const CrossEntropyArguments& a) {
                               .dlogits = a.dlogits,
                               .gradient_factor = a.gradient_factor,
                               .vocabulary = a.tokens.vocabulary};
-  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / a.tokens.vocabulary);
-  enqueue_pieces("cross-entropy", a.rows, grain,
+  enqueue_pieces("cross-entropy", a.rows, pass_grain_rows(a.tokens.vocabulary),
                  [=, tokens = a.tokens, first = a.first_row, dtype = a.dtype](std::int64_t begin,
                                                                               std::int64_t end, int) {
                    for (std::int64_t r = begin; r < end; ++r)

@@ -8,22 +8,13 @@
 
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
-#include "src/model/row_kernels.h"
+#include "src/model/cpu_pieces.h"
 
 namespace headrace {
 namespace {
 
-constexpr std::int64_t pass_grain_numel = 16384;  // of the element-by-element passes
-constexpr std::int64_t sum_chunk_rows = 64;       // rows of one partial sum
-
 std::int64_t numel_of(const Matrix& m) {
   return m.rows * m.columns;
-}
-Bytes bytes_of(std::int64_t numel, DType dtype) {
-  return static_cast<Bytes>(numel) * size_of(dtype);
-}
-std::int64_t chunks_of(std::int64_t rows) {
-  return (rows + sum_chunk_rows - 1) / sum_chunk_rows;
 }
 
 // A product cut in pieces of at least some 64 MFLOP, each side to multiples of 32 where it is long enough.
@@ -42,12 +33,6 @@ Tiling tiling_of(std::int64_t m, std::int64_t n, std::int64_t k) {
     longer = half(longer);
   }
   return tile;
-}
-
-// Sums of [0, count) rows as partials of fixed chunks, then in chunk order.
-void combine_chunks(const float* partials, std::int64_t chunks, std::int64_t width, float* sum) {
-  std::fill_n(sum, width, 0.0f);
-  row_kernels(DType::f32).column_sums(partials, chunks, width, width, sum);
 }
 
 }  // namespace
@@ -142,52 +127,6 @@ void CpuOps::column_sums(const Matrix& x, std::byte* sums) {
   });
 }
 
-void CpuOps::layer_norm(const LayerNormArguments& a) {
-  const LayerNormRows rows{.x = a.x.data,
-                           .delta = a.delta,
-                           .sum = a.sum,
-                           .scale = a.scale,
-                           .shift = a.shift,
-                           .y = a.y,
-                           .mean = a.mean,
-                           .rstd = a.rstd,
-                           .width = a.x.columns};
-  const std::int64_t grain = std::max<std::int64_t>(1, pass_grain_numel / a.x.columns);
-  enqueue_pieces("layer norm", a.x.rows, grain,
-                 [rows, dtype = a.x.dtype](std::int64_t begin, std::int64_t end, int) {
-                   row_kernels(dtype).layer_norm(rows, begin, end);
-                 });
-}
-
-void CpuOps::layer_norm_backward(const LayerNormBackwardArguments& a) {
-  const std::int64_t width = a.dy.columns, chunks = chunks_of(a.dy.rows);
-  const DType dtype = a.dy.dtype;
-  const StackScope scope(memory_);
-  // Per chunk the partials of scale and shift, side by side; then the totals.
-  auto* partials = reinterpret_cast<float*>(
-      memory_.push(MemoryTag::workspace, bytes_of((chunks + 1) * 2 * width, DType::f32)));
-  const LayerNormBackwardRows rows{.dy = a.dy.data,
-                                   .x = a.x,
-                                   .scale = a.scale,
-                                   .mean = a.mean,
-                                   .rstd = a.rstd,
-                                   .dx = a.dx,
-                                   .add_to_dx = a.add_to_dx,
-                                   .width = width};
-  enqueue_pieces("layer norm backward", a.dy.rows, sum_chunk_rows,
-                 [=](std::int64_t begin, std::int64_t end, int) {
-                   float* sum = partials + begin / sum_chunk_rows * 2 * width;
-                   std::fill_n(sum, 2 * width, 0.0f);
-                   row_kernels(dtype).layer_norm_backward(rows, begin, end, sum, sum + width);
-                 });
-  device_.enqueue(Lane::compute, "layer norm backward", [=, dscale = a.dscale, dshift = a.dshift] {
-    float* total = partials + chunks * 2 * width;
-    combine_chunks(partials, chunks, 2 * width, total);
-    row_kernels(dtype).round(total, dscale, width);
-    row_kernels(dtype).round(total + width, dshift, width);
-  });
-}
-
 void CpuOps::gelu(const Matrix& x, std::byte* y) {
   enqueue_pieces("gelu", numel_of(x), pass_grain_numel, [=](std::int64_t begin, std::int64_t end, int) {
     const Bytes at = bytes_of(begin, x.dtype);
@@ -201,6 +140,32 @@ void CpuOps::gelu_backward(const Matrix& x, std::byte* dy, std::byte* y) {
                    const Bytes at = bytes_of(begin, x.dtype);
                    row_kernels(x.dtype).gelu_backward(x.data + at, dy + at, y + at, end - begin);
                  });
+}
+
+void CpuOps::swiglu(const Matrix& hidden, std::byte* y) {
+  const std::int64_t width = hidden.columns / 2;
+  enqueue_pieces("swiglu", hidden.rows, pass_grain_rows(width),
+                 [=](std::int64_t begin, std::int64_t end, int) {
+                   const Bytes row_bytes = bytes_of(width, hidden.dtype);
+                   for (std::int64_t r = begin; r < end; ++r) {
+                     const std::byte* gate = hidden.data + 2 * static_cast<Bytes>(r) * row_bytes;
+                     row_kernels(hidden.dtype)
+                         .swiglu(gate, gate + row_bytes, y + static_cast<Bytes>(r) * row_bytes, width);
+                   }
+                 });
+}
+
+void CpuOps::swiglu_backward(const Matrix& hidden, std::byte* dy) {
+  const std::int64_t width = hidden.columns / 2;
+  enqueue_pieces(
+      "swiglu backward", hidden.rows, pass_grain_rows(width), [=](std::int64_t begin, std::int64_t end, int) {
+        const Bytes row_bytes = bytes_of(width, hidden.dtype);
+        for (std::int64_t r = begin; r < end; ++r) {
+          std::byte* gate = hidden.data + 2 * static_cast<Bytes>(r) * row_bytes;
+          row_kernels(hidden.dtype)
+              .swiglu_backward(gate, gate + row_bytes, dy + static_cast<Bytes>(r) * row_bytes, width);
+        }
+      });
 }
 
 void CpuOps::add(const Matrix& a, const std::byte* b, std::byte* sum) {

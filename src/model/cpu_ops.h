@@ -17,15 +17,21 @@ class CpuOps final : public Ops {
   void matmul(const Matrix& a, const Matrix& b, Transpose transpose, const std::byte* bias, const Matrix& c,
               bool accumulate) override;
   void column_sums(const Matrix& x, std::byte* sums) override;
-  void layer_norm(const LayerNormArguments& arguments) override;
-  void layer_norm_backward(const LayerNormBackwardArguments& arguments) override;
+  void layer_norm(const NormArguments& arguments) override;
+  void layer_norm_backward(const NormBackwardArguments& arguments) override;
+  void rms_norm(const NormArguments& arguments) override;
+  void rms_norm_backward(const NormBackwardArguments& arguments) override;
   void gelu(const Matrix& x, std::byte* y) override;
   void gelu_backward(const Matrix& x, std::byte* dy, std::byte* y) override;
+  void swiglu(const Matrix& hidden, std::byte* y) override;
+  void swiglu_backward(const Matrix& hidden, std::byte* dy) override;
   void add(const Matrix& a, const std::byte* b, std::byte* sum) override;
   void attention(const AttentionShape& shape, const std::byte* qkv, std::byte* output,
                  float* log_sums) override;
   void attention_backward(const AttentionShape& shape, const std::byte* qkv, const std::byte* output,
                           const std::byte* doutput, const float* log_sums, std::byte* dqkv) override;
+  void rotary(const AttentionShape& shape, float theta, std::byte* qkv) override;
+  void rotary_backward(const AttentionShape& shape, float theta, std::byte* dqkv) override;
   void embedding(const TokenBatch& tokens, const Matrix& token_table, const Matrix& position_table,
                  std::byte* x) override;
   void embedding_backward(const TokenBatch& tokens, const std::byte* dx, const float* tied_gradient,
@@ -41,6 +47,9 @@ class CpuOps final : public Ops {
   void enqueue_pieces(const char* name, std::int64_t count, std::int64_t grain, PieceBody body);
   // Scratch memory of `bytes` for each thread; thread t's starts at the result + t * round_up(bytes, 64).
   std::byte* push_scratch(Bytes bytes_per_thread);
+
+  // direction: 1, or -1 to turn back.
+  void turn(const char* name, const AttentionShape& shape, float theta, float direction, std::byte* qkv);
 
   Device& device_;
   DeviceMemory& memory_;

@@ -1,216 +1,77 @@
-// The model: the order of units, hooks and memory of one micro-batch.
-//
-// [Note: acquires] With fused_head the head's forward and backward share one acquire, and the embedding's
-// backward, which needs no weights, acquires nothing; without it every unit is acquired twice a micro-batch,
-// which is what the closed form of DESIGN section 6 counts. A tied head acquires the embedding inside its own
-// acquire.
-//
-// [Note: residual stream] Activations, the residual stream included, are of the options' dtype; statistics of
-// norms, softmax and loss are fp32.
-#include <memory>
-
-#include "headrace/errors.h"
-#include "headrace/model.h"
-#include "headrace/ops.h"
+// The GPT-2 family: learned positions, layer norms, biases, GELU.
+#include "src/model/decoder_family.h"
 #include "src/model/gpt2_block.h"
-#include "src/model/gpt2_head.h"
 #include "src/model/gpt2_units.h"
-#include "src/model/stack_scope.h"
 
 namespace headrace {
 namespace {
 
-class Gpt2 final : public Model {
- public:
-  Gpt2(const ModelConfig& config, const ModelOptions& options) : config_(config), options_(options) {
-    check_gpt2(config, options);
-  }
+using namespace gpt2_head_unit;
 
-  const ModelConfig& config() const override { return config_; }
-  const ModelOptions& options() const override { return options_; }
-  std::vector<UnitSpec> unit_specs() const override { return gpt2_units(config_); }
-  void bind(Context context) override;
-  void forward_backward(const std::int32_t* tokens, float loss_scale, float* loss) override;
-  void evaluate(const std::int32_t* tokens, float* loss) override;
+class Gpt2FinalNorm final : public FinalNorm {
+ public:
+  Gpt2FinalNorm(Ops& ops, DeviceMemory& memory, const Gpt2Shape& shape)
+      : ops_(ops), memory_(memory), shape_(shape) {}
+
+  void push_kept() override {
+    mean_ = push_floats(memory_, shape_.batch.rows());
+    rstd_ = push_floats(memory_, shape_.batch.rows());
+  }
+  void forward(const FlatUnit& weights, const Matrix& x, std::byte* y) override {
+    ops_.layer_norm({.x = x,
+                     .scale = weights.at(ln_f_weight),
+                     .shift = weights.at(ln_f_bias),
+                     .y = y,
+                     .mean = mean_,
+                     .rstd = rstd_,
+                     .epsilon = shape_.norm_epsilon});
+  }
+  void backward(const FlatUnit& weights, const FlatUnit& gradient, const Matrix& x, const Matrix& dy,
+                std::byte* dx) override {
+    ops_.layer_norm_backward({.dy = dy,
+                              .x = x.data,
+                              .scale = weights.at(ln_f_weight),
+                              .mean = mean_,
+                              .rstd = rstd_,
+                              .dx = dx,
+                              .dscale = gradient.at(ln_f_weight),
+                              .dshift = gradient.at(ln_f_bias)});
+  }
 
  private:
-  // The memory of one micro-batch that lives to its end.
-  struct Batch {
-    TokenBatch tokens;
-    double* losses = nullptr;
-    float* tied_gradient = nullptr;
-    Matrix stream;  // gradient of the residual stream
-  };
-  // A block's input, what else was kept of its forward, and the stack before both it and its output.
-  struct KeptBlock {
-    DeviceMemory::Mark before = 0;
-    Matrix x;
-    BlockActivations activations;
-  };
-
-  std::size_t head_index() const { return context_.units.size() - 1; }
-  static std::size_t block_index(int layer) { return static_cast<std::size_t>(layer) + 1; }
-  FlatUnit acquire(std::size_t unit) const {
-    return {context_.hooks->acquire(context_.units[unit]), context_.layouts[unit], options_.dtype};
-  }
-  void release(std::size_t unit) const { context_.hooks->release(context_.units[unit]); }
-  FlatUnit gradient_of(std::size_t unit) const {
-    return {context_.hooks->gradient_buffer(context_.units[unit]), context_.layouts[unit], options_.dtype};
-  }
-  void gradients_ready(std::size_t unit) const { context_.hooks->gradients_ready(context_.units[unit]); }
-
-  Batch push_batch(const std::int32_t* tokens, bool backward);
-  Matrix embed(const Batch& batch);
-  KeptBlock forward_block(int layer, const Matrix& x, Matrix& output);
-  void backward_block(int layer, const KeptBlock& kept, const Matrix& stream);
-  void run_head(const Batch& batch, const Matrix& x, bool forward, bool backward, float gradient_factor);
-  void backward_embedding(const Batch& batch);
-
-  ModelConfig config_;
-  ModelOptions options_;
-  BatchShape shape_{options_.batch, options_.sequence, config_.width, config_.heads, options_.dtype};
-  Context context_;
+  Ops& ops_;
+  DeviceMemory& memory_;
+  Gpt2Shape shape_;
+  float *mean_ = nullptr, *rstd_ = nullptr;
 };
 
-void Gpt2::bind(Context context) {
-  const std::size_t units = static_cast<std::size_t>(config_.layers) + 2;
-  HEADRACE_CHECK(context.units.size() == units && context.layouts.size() == units,
-                 "bound to {} ids and {} layouts of {} units", context.units.size(), context.layouts.size(),
-                 units);
-  context_ = std::move(context);
-}
-
-Gpt2::Batch Gpt2::push_batch(const std::int32_t* tokens, bool backward) {
-  DeviceMemory& memory = *context_.memory;
-  const Bytes id_bytes =
-      static_cast<Bytes>(options_.batch) * static_cast<Bytes>(options_.sequence + 1) * sizeof(std::int32_t);
-  std::byte* ids = memory.push(MemoryTag::workspace, id_bytes);
-  context_.device->copy(Lane::compute, ids, tokens, id_bytes);
-  Batch batch;
-  batch.tokens = {reinterpret_cast<const std::int32_t*>(ids), options_.batch, options_.sequence,
-                  config_.vocabulary};
-  batch.losses = reinterpret_cast<double*>(
-      memory.push(MemoryTag::workspace, static_cast<Bytes>(shape_.rows()) * sizeof(double)));
-  if (!backward) return batch;
-  if (config_.tied_embedding)
-    batch.tied_gradient = reinterpret_cast<float*>(memory.push(
-        MemoryTag::gradients,
-        static_cast<Bytes>(config_.vocabulary) * static_cast<Bytes>(config_.width) * sizeof(float)));
-  batch.stream = push_activations(memory, shape_, shape_.width);
-  return batch;
-}
-
-Matrix Gpt2::embed(const Batch& batch) {
-  const Matrix x = push_activations(*context_.memory, shape_, shape_.width);
-  const FlatUnit weights = acquire(0);
-  context_.ops->embedding(batch.tokens, weights.matrix_of(embedding_unit::wte),
-                          weights.matrix_of(embedding_unit::wpe), x.data);
-  release(0);
-  return x;
-}
-
-Gpt2::KeptBlock Gpt2::forward_block(int layer, const Matrix& x, Matrix& output) {
-  DeviceMemory& memory = *context_.memory;
-  KeptBlock kept{.before = memory.mark(), .x = x, .activations = {}};
-  output = push_activations(memory, shape_, shape_.width);
-  const DeviceMemory::Mark after_output = memory.mark();
-  kept.activations = BlockActivations::push(memory, shape_);
-  const FlatUnit weights = acquire(block_index(layer));
-  Gpt2Block(*context_.ops, memory, shape_).forward(weights, x, kept.activations, output.data);
-  release(block_index(layer));
-  if (options_.recompute) memory.pop_to(after_output);
-  return kept;
-}
-
-void Gpt2::backward_block(int layer, const KeptBlock& kept, const Matrix& stream) {
-  DeviceMemory& memory = *context_.memory;
-  const Gpt2Block block(*context_.ops, memory, shape_);
-  BlockActivations activations = kept.activations;
-  const FlatUnit weights = acquire(block_index(layer));
-  if (options_.recompute) {
-    memory.pop_to(kept.before);  // the output is no longer needed
-    activations = BlockActivations::push(memory, shape_);
-    block.forward(weights, kept.x, activations, nullptr);
+class Gpt2Family final : public DecoderFamily {
+ public:
+  Gpt2Family(const ModelConfig& config, const ModelOptions& options)
+      : config_(config),
+        shape_{.batch = {options.batch, options.sequence, config.width, options.dtype},
+               .attention = {options.batch, options.sequence, config.heads, config.width, options.dtype},
+               .mlp_columns = config.mlp_columns(),
+               .norm_epsilon = config.norm_epsilon} {
+    check_gpt2(config, options);
   }
-  block.backward(weights, gradient_of(block_index(layer)), kept.x, activations, stream);
-  release(block_index(layer));
-  gradients_ready(block_index(layer));
-  memory.pop_to(kept.before);
-}
-
-void Gpt2::run_head(const Batch& batch, const Matrix& x, bool forward, bool backward, float gradient_factor) {
-  const FlatUnit weights = acquire(head_index());
-  const Matrix table = config_.tied_embedding ? acquire(0).matrix_of(embedding_unit::wte)
-                                              : weights.matrix_of(head_unit::lm_head);
-  HeadPass pass{.losses = forward ? batch.losses : nullptr, .gradient_factor = gradient_factor};
-  FlatUnit gradient;
-  if (backward) {
-    gradient = gradient_of(head_index());
-    pass.stream = &batch.stream;
-    pass.gradient = &gradient;
-    pass.tied_gradient = batch.tied_gradient;
+  std::vector<UnitSpec> unit_specs() const override { return gpt2_units(config_); }
+  std::unique_ptr<DecoderBlock> make_block(Ops& ops, DeviceMemory& memory) const override {
+    return std::make_unique<Gpt2Block>(ops, memory, shape_);
   }
-  Gpt2Head(*context_.ops, *context_.memory, shape_).run(weights, table, batch.tokens, x, pass);
-  if (config_.tied_embedding) release(0);
-  release(head_index());
-  if (backward) gradients_ready(head_index());
-}
-
-void Gpt2::backward_embedding(const Batch& batch) {
-  if (!options_.fused_head) acquire(0);
-  const FlatUnit gradient = gradient_of(0);
-  context_.ops->embedding_backward(batch.tokens, batch.stream.data, batch.tied_gradient,
-                                   gradient.matrix_of(embedding_unit::wte),
-                                   gradient.matrix_of(embedding_unit::wpe));
-  if (!options_.fused_head) release(0);
-  gradients_ready(0);
-}
-
-void Gpt2::forward_backward(const std::int32_t* tokens, float loss_scale, float* loss) {
-  HEADRACE_CHECK(context_.ops != nullptr, "model {} is not bound", config_.name);
-  const StackScope scope(*context_.memory);
-  const Batch batch = push_batch(tokens, true);
-  const float gradient_factor = loss_scale / static_cast<float>(shape_.rows());
-  Matrix x = embed(batch);
-  std::vector<KeptBlock> blocks;
-  for (int layer = 0; layer < config_.layers; ++layer) {
-    Matrix output;
-    blocks.push_back(forward_block(layer, x, output));
-    x = output;
+  std::unique_ptr<FinalNorm> make_final_norm(Ops& ops, DeviceMemory& memory) const override {
+    return std::make_unique<Gpt2FinalNorm>(ops, memory, shape_);
   }
-  if (options_.fused_head) {
-    run_head(batch, x, true, true, gradient_factor);
-  } else {
-    run_head(batch, x, true, false, gradient_factor);
-    run_head(batch, x, false, true, gradient_factor);
-  }
-  context_.ops->mean_loss(batch.losses, shape_.rows(), loss);
-  for (int layer = config_.layers - 1; layer >= 0; --layer)
-    backward_block(layer, blocks[static_cast<std::size_t>(layer)], batch.stream);
-  backward_embedding(batch);
-}
 
-void Gpt2::evaluate(const std::int32_t* tokens, float* loss) {
-  HEADRACE_CHECK(context_.ops != nullptr, "model {} is not bound", config_.name);
-  DeviceMemory& memory = *context_.memory;
-  const StackScope scope(memory);
-  const Batch batch = push_batch(tokens, false);
-  const Matrix x = embed(batch);
-  for (int layer = 0; layer < config_.layers; ++layer) {
-    const StackScope block_scope(memory);
-    const BlockActivations activations = BlockActivations::push(memory, shape_);
-    const FlatUnit weights = acquire(block_index(layer));
-    Gpt2Block(*context_.ops, memory, shape_).forward(weights, x, activations, x.data);
-    release(block_index(layer));
-  }
-  run_head(batch, x, true, false, 1.0f);
-  context_.ops->mean_loss(batch.losses, shape_.rows(), loss);
-}
+ private:
+  ModelConfig config_;
+  Gpt2Shape shape_;
+};
 
 }  // namespace
 
-std::unique_ptr<Model> make_gpt2(const ModelConfig& config, const ModelOptions& options) {
-  return std::make_unique<Gpt2>(config, options);
+std::unique_ptr<DecoderFamily> make_gpt2_family(const ModelConfig& config, const ModelOptions& options) {
+  return std::make_unique<Gpt2Family>(config, options);
 }
 
 }  // namespace headrace

@@ -37,7 +37,7 @@ Dry run_dry(const ModelConfig& config, const ModelOptions& options, const OpsFac
   MemoryBudget budget("device", device.info().memory_capacity_bytes);
   DeviceMemory memory(device.arena(), budget);
   RecordingHooks hooks(device.arena());
-  const std::unique_ptr<Model> model = make_gpt2(config, options);
+  const std::unique_ptr<Model> model = make_model(config, options);
   std::vector<UnitLayout> layouts;
   for (UnitSpec& spec : model->unit_specs()) layouts.push_back(make_unit_layout(std::move(spec)));
   const std::unique_ptr<Ops> ops = make_ops(device, memory);

@@ -1,6 +1,6 @@
-// The passes between the matrix products: norms, GELU, softmax, sums over rows. Pure functions over host
-// memory, one thread each; cpu_ops.cpp cuts the work in fixed pieces. One table per instruction set and
-// element type; every table gives the same bits (vector_math.h).
+// The passes between the matrix products: norms, activations, positions, softmax, sums over rows. Pure
+// functions over host memory, one thread each; cpu_ops.cpp cuts the work in fixed pieces. One table per
+// instruction set and element type; every table gives the same bits (vector_math.h).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 namespace headrace {
 
 // Row r of a matrix starts at base + r * stride elements. `void` data is of the table's element type T.
-struct LayerNormRows {
+// An RMS norm has no shift and no mean.
+struct NormRows {
   const void* x;
   const void* delta;  // when not null: x + delta, rounded to T, is stored in `sum` and normalised
   void* sum;
@@ -21,9 +22,10 @@ struct LayerNormRows {
   float* mean;
   float* rstd;
   std::int64_t width;
+  float epsilon = 1e-5f;
 };
 
-struct LayerNormBackwardRows {
+struct NormBackwardRows {
   const void* dy;
   const void* x;
   const void* scale;
@@ -64,13 +66,21 @@ struct CrossEntropyRows {
 };
 
 struct RowKernels {
-  void (*layer_norm)(const LayerNormRows&, std::int64_t begin, std::int64_t end);
+  void (*layer_norm)(const NormRows&, std::int64_t begin, std::int64_t end);
+  void (*rms_norm)(const NormRows&, std::int64_t begin, std::int64_t end);
   // Adds the rows' share to scale_sum and shift_sum (fp32, `width` each), which start at 0.
-  void (*layer_norm_backward)(const LayerNormBackwardRows&, std::int64_t begin, std::int64_t end,
-                              float* scale_sum, float* shift_sum);
+  void (*layer_norm_backward)(const NormBackwardRows&, std::int64_t begin, std::int64_t end, float* scale_sum,
+                              float* shift_sum);
+  void (*rms_norm_backward)(const NormBackwardRows&, std::int64_t begin, std::int64_t end, float* scale_sum);
   void (*gelu)(const void* x, void* y, std::int64_t numel);
   // dy becomes dx; y = gelu(x).
   void (*gelu_backward)(const void* x, void* dy, void* y, std::int64_t numel);
+  // y = silu(gate) * up.
+  void (*swiglu)(const void* gate, const void* up, void* y, std::int64_t numel);
+  // gate and up become their gradients, dy becomes y.
+  void (*swiglu_backward)(void* gate, void* up, void* dy, std::int64_t numel);
+  // Of each of `heads` neighbouring heads, turns elements i of both halves by the i-th angle.
+  void (*rotary)(void* x, const float* cosines, const float* sines, std::int64_t heads, std::int64_t depth);
   // sum[c] += x[r][c], rows in order.
   void (*column_sums)(const void* x, std::int64_t rows, std::int64_t width, std::int64_t stride, float* sum);
   // dot[r] = sum over the row of a * b.

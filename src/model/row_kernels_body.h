@@ -4,41 +4,45 @@
 #include <cmath>
 #include <cstdint>
 
-#include "headrace/ops.h"
 #include "src/model/row_kernels.h"
 #include "src/model/vector_math.h"
 
 namespace headrace {
 namespace {
 
-// ---- layer norm
+// ---- norms. centred: a layer norm; else an RMS norm
 
-template <class T>
-void layer_norm_row(const T* x, const T* scale, const T* shift, T* y, float* mean, float* rstd,
-                    std::int64_t width) {
-  const float count = static_cast<float>(width);
-  Floats sum{};
-  for_each_group(width, [&](std::int64_t i, auto part) { sum += part.get(x + i); });
-  const float m = sum_of(sum) / count;
-  Floats squares{};
-  for_each_group(width, [&](std::int64_t i, auto part) {
-    const Floats centred = part.get(x + i, m) - m;
-    squares += centred * centred;
-  });
-  const float r = 1.0f / std::sqrt(sum_of(squares) / count + layer_norm_epsilon);
-  for_each_group(width, [&](std::int64_t i, auto part) {
-    part.put(y + i, (part.get(x + i) - m) * r * part.get(scale + i) + part.get(shift + i));
-  });
-  *mean = m;
-  *rstd = r;
-}
-
-template <class T>
-void layer_norm(const LayerNormRows& a, std::int64_t begin, std::int64_t end) {
+template <bool centred, class T>
+void norm_row(const T* x, const NormRows& a, std::int64_t row) {
   const auto* scale = static_cast<const T*>(a.scale);
   const auto* shift = static_cast<const T*>(a.shift);
-  for (std::int64_t r = begin; r < end; ++r) {
-    const std::int64_t at = r * a.width;
+  T* y = static_cast<T*>(a.y) + row * a.width;
+  const float count = static_cast<float>(a.width);
+  float m = 0.0f;
+  if constexpr (centred) {
+    Floats sum{};
+    for_each_group(a.width, [&](std::int64_t i, auto part) { sum += part.get(x + i); });
+    m = sum_of(sum) / count;
+    a.mean[row] = m;
+  }
+  Floats squares{};
+  for_each_group(a.width, [&](std::int64_t i, auto part) {
+    const Floats value = part.get(x + i, m) - m;
+    squares += value * value;
+  });
+  const float r = 1.0f / std::sqrt(sum_of(squares) / count + a.epsilon);
+  a.rstd[row] = r;
+  for_each_group(a.width, [&](std::int64_t i, auto part) {
+    Floats result = (part.get(x + i) - m) * r * part.get(scale + i);
+    if constexpr (centred) result += part.get(shift + i);
+    part.put(y + i, result);
+  });
+}
+
+template <class T, bool centred>
+void norm(const NormRows& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t at = row * a.width;
     const T* x = static_cast<const T*>(a.x) + at;
     if (a.delta != nullptr) {
       const T* delta = static_cast<const T*>(a.delta) + at;
@@ -48,20 +52,20 @@ void layer_norm(const LayerNormRows& a, std::int64_t begin, std::int64_t end) {
       });
       x = sum;
     }
-    layer_norm_row(x, scale, shift, static_cast<T*>(a.y) + at, a.mean + r, a.rstd + r, a.width);
+    norm_row<centred>(x, a, row);
   }
 }
 
-template <class T>
-void layer_norm_backward(const LayerNormBackwardRows& a, std::int64_t begin, std::int64_t end,
-                         float* scale_sum, float* shift_sum) {
+template <class T, bool centred>
+void norm_backward(const NormBackwardRows& a, std::int64_t begin, std::int64_t end, float* scale_sum,
+                   float* shift_sum) {
   const auto* scale = static_cast<const T*>(a.scale);
   const float count = static_cast<float>(a.width);
   for (std::int64_t row = begin; row < end; ++row) {
     const T* dy = static_cast<const T*>(a.dy) + row * a.width;
     const T* x = static_cast<const T*>(a.x) + row * a.width;
     T* dx = static_cast<T*>(a.dx) + row * a.width;
-    const float m = a.mean[row], r = a.rstd[row];
+    const float m = centred ? a.mean[row] : 0.0f, r = a.rstd[row];
     Floats sum{}, sum_normal{};
     for_each_group(a.width, [&](std::int64_t i, auto part) {
       const Floats gradient = part.get(dy + i), normal = (part.get(x + i) - m) * r;
@@ -69,9 +73,10 @@ void layer_norm_backward(const LayerNormBackwardRows& a, std::int64_t begin, std
       sum += scaled;
       sum_normal += scaled * normal;
       part.put(scale_sum + i, part.get(scale_sum + i) + gradient * normal);
-      part.put(shift_sum + i, part.get(shift_sum + i) + gradient);
+      if constexpr (centred) part.put(shift_sum + i, part.get(shift_sum + i) + gradient);
     });
-    const float mean_gradient = sum_of(sum) / count, mean_normal = sum_of(sum_normal) / count;
+    const float mean_gradient = centred ? sum_of(sum) / count : 0.0f,
+                mean_normal = sum_of(sum_normal) / count;
     for_each_group(a.width, [&](std::int64_t i, auto part) {
       const Floats normal = (part.get(x + i) - m) * r;
       Floats result = (part.get(dy + i) * part.get(scale + i) - mean_gradient - normal * mean_normal) * r;
@@ -79,6 +84,11 @@ void layer_norm_backward(const LayerNormBackwardRows& a, std::int64_t begin, std
       part.put(dx + i, result);
     });
   }
+}
+
+template <class T>
+void rms_norm_backward(const NormBackwardRows& a, std::int64_t begin, std::int64_t end, float* scale_sum) {
+  norm_backward<T, false>(a, begin, end, scale_sum, nullptr);
 }
 
 // ---- GELU, tanh approximation: x * (1 + tanh(u)) / 2 = x * sigmoid(2u), u = sqrt(2/pi) * (x + 0.044715 x^3)
@@ -110,6 +120,54 @@ void gelu_backward(const void* input, void* gradient, void* output, std::int64_t
     part.put(y + i, value * sigmoid);
     part.put(d + i, part.get(d + i) * (sigmoid + value * sigmoid * (1.0f - sigmoid) * slope));
   });
+}
+
+// ---- SwiGLU: silu(gate) * up, silu(x) = x * sigmoid(x), silu'(x) = sigmoid(x) * (1 + x * (1 - sigmoid(x)))
+
+HEADRACE_INLINE Floats sigmoid(Floats x) {
+  return 1.0f / (1.0f + exp_of(-x));
+}
+
+template <class T>
+void swiglu(const void* gates, const void* ups, void* output, std::int64_t numel) {
+  const T* gate = static_cast<const T*>(gates);
+  const T* up = static_cast<const T*>(ups);
+  T* y = static_cast<T*>(output);
+  for_each_group(numel, [&](std::int64_t i, auto part) {
+    const Floats g = part.get(gate + i);
+    part.put(y + i, g * sigmoid(g) * part.get(up + i));
+  });
+}
+
+template <class T>
+void swiglu_backward(void* gates, void* ups, void* gradients, std::int64_t numel) {
+  T* gate = static_cast<T*>(gates);
+  T* up = static_cast<T*>(ups);
+  T* d = static_cast<T*>(gradients);
+  for_each_group(numel, [&](std::int64_t i, auto part) {
+    const Floats g = part.get(gate + i), u = part.get(up + i), dy = part.get(d + i);
+    const Floats s = sigmoid(g), silu = g * s;
+    part.put(gate + i, dy * u * (s + silu * (1.0f - s)));
+    part.put(up + i, dy * silu);
+    part.put(d + i, silu * u);
+  });
+}
+
+// ---- rotary positions
+
+template <class T>
+void rotary(void* data, const float* cosines, const float* sines, std::int64_t heads, std::int64_t depth) {
+  const std::int64_t half = depth / 2;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    T* low = static_cast<T*>(data) + head * depth;
+    T* high = low + half;
+    for_each_group(half, [&](std::int64_t i, auto part) {
+      const Floats x0 = part.get(low + i), x1 = part.get(high + i);
+      const Floats cosine = part.get(cosines + i), sine = part.get(sines + i);
+      part.put(low + i, x0 * cosine - x1 * sine);
+      part.put(high + i, x1 * cosine + x0 * sine);
+    });
+  }
 }
 
 // ---- sums
@@ -242,10 +300,15 @@ void round(const float* x, void* output, std::int64_t numel) {
 
 template <class T>
 constexpr RowKernels body_table{
-    .layer_norm = layer_norm<T>,
-    .layer_norm_backward = layer_norm_backward<T>,
+    .layer_norm = norm<T, true>,
+    .rms_norm = norm<T, false>,
+    .layer_norm_backward = norm_backward<T, true>,
+    .rms_norm_backward = rms_norm_backward<T>,
     .gelu = gelu<T>,
     .gelu_backward = gelu_backward<T>,
+    .swiglu = swiglu<T>,
+    .swiglu_backward = swiglu_backward<T>,
+    .rotary = rotary<T>,
     .column_sums = column_sums<T>,
     .row_dots = row_dots<T>,
     .softmax = softmax<T>,

@@ -103,7 +103,7 @@ void require_arena(const ResolvedOptions& options, const RunPlan& plan, Bytes ma
 
 RunPlan plan_run(const ResolvedOptions& options) {
   RunPlan plan;
-  plan.request.units = make_gpt2(options.model, options.model_options)->unit_specs();
+  plan.request.units = make_model(options.model, options.model_options)->unit_specs();
   assign_groups(plan.request.units, options);
   for (const UnitSpec& unit : plan.request.units)
     for (const ParameterSpec& parameter : unit.parameters) plan.parameters += parameter.numel();

@@ -78,7 +78,7 @@ void check_rate(const Settings& settings, const ResolvedOptions& options) {
 
 void check_groups(const ResolvedOptions& options) {
   if (options.named_groups.empty()) return;
-  std::vector<UnitSpec> units = make_gpt2(options.model, options.model_options)->unit_specs();
+  std::vector<UnitSpec> units = make_model(options.model, options.model_options)->unit_specs();
   assign_groups(units, options);
 }
 

@@ -16,7 +16,7 @@ namespace {
 // The largest unit decides how many elements a block or a prefetch can use.
 std::uint64_t largest_unit_numel(const ModelConfig& model, const ModelOptions& options) {
   std::uint64_t largest = 1;
-  for (UnitSpec& unit : make_gpt2(model, options)->unit_specs())
+  for (UnitSpec& unit : make_model(model, options)->unit_specs())
     largest = std::max(largest, make_unit_layout(std::move(unit)).numel);
   return largest;
 }

@@ -90,7 +90,7 @@ void Session::open_backends(StopSignals& signals) {
 void Session::build(StopSignals& signals) {
   engine = std::make_unique<Engine>(*backends.device, *backends.kernels, *backends.communicator,
                                     backends.io.get(), inputs.plan.request.engine);
-  model = make_gpt2(options.model, options.model_options);
+  model = make_model(options.model, options.model_options);
   ops = ops_factory(options.device)(*backends.device, engine->device_memory());
   Model::Context context{.device = backends.device.get(),
                          .memory = &engine->device_memory(),

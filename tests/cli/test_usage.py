@@ -70,9 +70,11 @@ class Names(ProgramTest):
 
     def test_every_model_is_listed_and_can_be_planned_by_its_name_alone(self):
         text = self.succeeds("train", "--help").stdout
-        for model in ("gpt2-nano", "gpt2-mini", "gpt2-70m", "gpt2-124m", "gpt2-355m"):
+        for model in ("gpt2-nano", "gpt2-mini", "gpt2-70m", "gpt2-124m", "gpt2-355m", "gpt2-774m", "gpt2-1.5b", "llama-nano", "llama-mini",
+                      "llama-160m", "llama-1b"):
             self.assertIn(model, text)
-        self.succeeds("plan", "--model", "gpt2-nano")
+        for model in ("gpt2-nano", "llama-nano"):
+            self.succeeds("plan", "--model", model)
 
     def test_example_of_the_help_fits_into_the_memory_that_it_names(self):
         text = self.succeeds("train", "--help").stdout.replace("\\\n", " ")

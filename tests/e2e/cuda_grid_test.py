@@ -27,6 +27,12 @@ class CudaGrid(job_test.JobTest):
         self.assertEqual([], comparison.differing)
         print(f"{comparison.runs} runs in {len(comparison.hashes)} groups are equal, {len(cases)} of them delayed")
 
+    def test_state_hash_of_llama_depends_on_neither_placement_nor_delays(self):
+        comparison = state_grid.Comparison(self.program, self.corpus, self.folder)
+        for seed, case in enumerate(state_grid.llama_cases(), start=1):
+            comparison.add(case, HEADRACE_EMULATED_DELAYS=str(seed))
+        self.assertEqual([], comparison.differing)
+
 
 if __name__ == "__main__":
     job_test.main()

@@ -33,6 +33,9 @@ class Devices(job_test.JobTest):
     def test_losses_on_both_devices_agree(self):
         self.check()
 
+    def test_losses_of_llama_agree(self):
+        self.check(model="llama-nano")
+
     def test_losses_with_recomputation_and_accumulation_agree(self):
         self.check(recompute=True, accumulation=2)
 

@@ -79,6 +79,12 @@ class Plan(job_test.JobTest):
             self.assertLess(outcome.summary["peak_tiers"]["host"]["staging"], free.summary["peak_tiers"]["host"]["staging"])
             self.assertEqual(free.state_hash, outcome.state_hash)
 
+    def test_peaks_and_bytes_of_llama_are_as_planned(self):
+        for recompute in (None, True):
+            for placement in ((0, "none", "none", "none"), (2, "cpu", "cpu", "none"), (3, "nvme", "nvme", "nvme")):
+                self.check(1, placement, model="llama-nano", recompute=recompute)
+        self.check(2, (3, "cpu", "none", "cpu"), model="llama-nano", accumulation=2)
+
     def test_bytes_on_the_wire_are_the_formula_of_the_paper(self):
         # (n + 1) P (N - 1) / N elements a rank at stages 0 to 2; N ranks; bf16.
         for stage in (0, 1, 2):

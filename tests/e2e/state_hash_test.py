@@ -18,6 +18,13 @@ class StateHash(job_test.JobTest):
         self.assertEqual([], comparison.differing)
         print(f"{comparison.runs} runs in {len(comparison.hashes)} groups are equal")
 
+    def test_of_llama_does_not_depend_on_stage_tiers_blocks_or_threads(self):
+        comparison = state_grid.Comparison(self.program, self.corpus, self.folder)
+        for case in state_grid.llama_cases():
+            comparison.add(case)
+        self.assertEqual([], comparison.differing)
+        self.assertEqual(2, len(comparison.hashes))
+
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two CPUs to bind to")
     def test_does_not_depend_on_the_numa_nodes_that_threads_and_states_are_on(self):
         comparison = state_grid.Comparison(self.program, self.corpus, self.folder)

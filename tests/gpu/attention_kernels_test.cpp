@@ -18,19 +18,21 @@ std::size_t rows_of(const AttentionShape& s) {
 }
 
 std::string describe(const AttentionShape& s) {
-  return fmt::format("batch {} sequence {} heads {} depth {} {}", s.batch, s.sequence, s.heads, depth_of(s),
-                     name_of(s.dtype));
+  return fmt::format("batch {} sequence {} heads {} of {} depth {} {}", s.batch, s.sequence, s.heads,
+                     s.key_heads, depth_of(s), name_of(s.dtype));
 }
 
 // ---- the definition, for one head of one sample
 
-// Element d of row `row` of the query, key or value (0, 1, 2) of a head in qkv, or of its output.
+// Element d of row `row` of the query, key or value (0, 1, 2) of a query head in qkv, or of its output.
 struct HeadOf {
   AttentionShape shape;
   std::int64_t sample, head;
   std::size_t qkv(int part, std::int64_t row, std::int64_t d) const {
-    return static_cast<std::size_t>(((sample * shape.sequence + row) * 3 + part) * shape.width +
-                                    head * depth_of(shape) + d);
+    const std::int64_t shared = head / (shape.heads / shape.key_heads);
+    const std::int64_t column = part == 0 ? head : shape.heads + (part - 1) * shape.key_heads + shared;
+    return static_cast<std::size_t>((sample * shape.sequence + row) * shape.qkv_width() +
+                                    column * depth_of(shape) + d);
   }
   std::size_t output(std::int64_t row, std::int64_t d) const {
     return static_cast<std::size_t>((sample * shape.sequence + row) * shape.width + head * depth_of(shape) +
@@ -174,7 +176,8 @@ class AttentionKernels : public GpuTest {
   void expect_the_definition(AttentionShape shape, float amplitude = 1.0f) {
     SCOPED_TRACE(describe(shape));
     const std::size_t numel = rows_of(shape) * static_cast<std::size_t>(shape.width);
-    const std::vector<float> qkv = rounded(shape.dtype, ordinary(3 * numel, 1, amplitude));
+    const std::size_t qkv_numel = rows_of(shape) * static_cast<std::size_t>(shape.qkv_width());
+    const std::vector<float> qkv = rounded(shape.dtype, ordinary(qkv_numel, 1, amplitude));
     const std::vector<float> doutput = rounded(shape.dtype, ordinary(numel, 2));
     const Results actual = attend(shape, qkv, doutput);
     const Forward plain = plain_attention(shape, qkv);
@@ -215,6 +218,12 @@ TEST_F(AttentionKernels, heads_of_up_to_256_elements_are_those_of_the_definition
 
 TEST_F(AttentionKernels, many_heads_of_several_samples_are_those_of_the_definition) {
   expect_the_definition({3, 66, 5, 5 * 12, DType::f32});
+}
+
+TEST_F(AttentionKernels, heads_that_share_keys_and_values_are_those_of_the_definition) {
+  expect_the_definition({2, 67, 6, 6 * 16, DType::f32, 2});
+  expect_the_definition({1, 130, 4, 4 * 33, DType::bf16, 1});
+  expect_the_definition({1, 65, 4, 4 * 64, DType::f16, 2});
 }
 
 TEST_F(AttentionKernels, large_scores_neither_overflow_nor_lose_the_largest) {

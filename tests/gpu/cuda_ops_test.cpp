@@ -170,18 +170,68 @@ TEST_F(CudaOpsTest, passes_over_elements_and_sums_of_columns) {
   });
 }
 
+TEST_F(CudaOpsTest, rms_norm_and_its_gradients) {
+  expect_what_the_cpu_computes([](Machine& m, DType dtype) {
+    const std::int64_t rows = 131, width = 48;
+    const Matrix x = m.random_matrix(rows, width, dtype, 1), y = m.empty_matrix(rows, width, dtype);
+    const Matrix sum = m.empty_matrix(rows, width, dtype), dx = m.random_matrix(rows, width, dtype, 6);
+    const std::byte* const scale = m.random(width, dtype, 2);
+    auto* const rstd = reinterpret_cast<float*>(m.empty(rows, DType::f32));
+    std::byte* const dscale = m.empty(width, dtype);
+    m.ops->rms_norm({.x = x,
+                     .delta = m.random(rows * width, dtype, 3),
+                     .sum = sum.data,
+                     .scale = scale,
+                     .y = y.data,
+                     .rstd = rstd,
+                     .epsilon = 0.01f});
+    m.ops->rms_norm_backward({.dy = m.random_matrix(rows, width, dtype, 5),
+                              .x = sum.data,
+                              .scale = scale,
+                              .rstd = rstd,
+                              .dx = dx.data,
+                              .add_to_dx = true,
+                              .dscale = dscale});
+    return Arrays{m.read(y), m.read(sum), m.read<float>(rstd, rows), m.read(dx),
+                  m.read(dscale, width, dtype)};
+  });
+}
+
+TEST_F(CudaOpsTest, swiglu_and_rotary_positions_and_their_gradients) {
+  expect_what_the_cpu_computes([](Machine& m, DType dtype) {
+    const AttentionShape shape{
+        .batch = 2, .sequence = 70, .heads = 4, .width = 48, .dtype = dtype, .key_heads = 2};
+    const std::int64_t rows = shape.batch * shape.sequence;
+    const Matrix hidden = m.random_matrix(rows, 96, dtype, 1), dy = m.random_matrix(rows, 48, dtype, 2);
+    const Matrix y = m.empty_matrix(rows, 48, dtype),
+                 qkv = m.random_matrix(rows, shape.qkv_width(), dtype, 3),
+                 dqkv = m.random_matrix(rows, shape.qkv_width(), dtype, 4);
+    m.ops->swiglu(hidden, y.data);
+    m.ops->swiglu_backward(hidden, dy.data);
+    m.ops->rotary(shape, 500.0f, qkv.data);
+    m.ops->rotary_backward(shape, 500.0f, dqkv.data);
+    return Arrays{m.read(y), m.read(hidden), m.read(dy), m.read(qkv), m.read(dqkv)};
+  });
+}
+
 TEST_F(CudaOpsTest, attention_and_its_gradients) {
   expect_what_the_cpu_computes([](Machine& m, DType dtype) {
-    const AttentionShape shape{.batch = 2, .sequence = 70, .heads = 3, .width = 48, .dtype = dtype};
-    const std::int64_t rows = shape.batch * shape.sequence;
-    const std::byte* const qkv = m.random(rows * 3 * shape.width, dtype, 1);
-    const Matrix output = m.empty_matrix(rows, shape.width, dtype);
-    const Matrix dqkv = m.empty_matrix(rows, 3 * shape.width, dtype);
-    auto* const log_sums = reinterpret_cast<float*>(m.empty(rows * shape.heads, DType::f32));
-    m.ops->attention(shape, qkv, output.data, log_sums);
-    m.ops->attention_backward(shape, qkv, output.data, m.random(rows * shape.width, dtype, 2), log_sums,
-                              dqkv.data);
-    return Arrays{m.read(output), m.read<float>(log_sums, rows * shape.heads), m.read(dqkv)};
+    Arrays results;
+    for (const std::int64_t key_heads : {4, 2}) {
+      const AttentionShape shape{
+          .batch = 2, .sequence = 70, .heads = 4, .width = 48, .dtype = dtype, .key_heads = key_heads};
+      const std::int64_t rows = shape.batch * shape.sequence;
+      const std::byte* const qkv = m.random(rows * shape.qkv_width(), dtype, 1);
+      const Matrix output = m.empty_matrix(rows, shape.width, dtype);
+      const Matrix dqkv = m.empty_matrix(rows, shape.qkv_width(), dtype);
+      auto* const log_sums = reinterpret_cast<float*>(m.empty(rows * shape.heads, DType::f32));
+      m.ops->attention(shape, qkv, output.data, log_sums);
+      m.ops->attention_backward(shape, qkv, output.data, m.random(rows * shape.width, dtype, 2), log_sums,
+                                dqkv.data);
+      for (Matrix each : {output, dqkv}) results.push_back(m.read(each));
+      results.push_back(m.read<float>(log_sums, rows * shape.heads));
+    }
+    return results;
   });
 }
 
@@ -233,6 +283,7 @@ void run_operations_with_scratch(Ops& ops) {
   const Matrix x = matrix(nullptr, DType::f32, 66, 16);
   ops.column_sums(x, nullptr);
   ops.layer_norm_backward({.dy = x});
+  ops.rms_norm_backward({.dy = x});
   ops.attention_backward(shape, nullptr, nullptr, nullptr, nullptr, nullptr);
   ops.embedding_backward(tokens, nullptr, nullptr, matrix(nullptr, DType::f32, 50, 16),
                          matrix(nullptr, DType::f32, 33, 16));

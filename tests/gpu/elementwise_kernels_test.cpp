@@ -112,49 +112,32 @@ std::vector<float> moderate(DType dtype, std::size_t numel, std::uint32_t seed) 
   return rounded(dtype, ordinary(numel, seed, 3.0f));
 }
 
-TEST_F(ElementwiseKernels, swiglu_is_near_its_formula) {
-  for (const DType dtype : element_types) {
-    for (const std::size_t numel : numels) {
-      const std::vector<float> gate = moderate(dtype, numel, 1), up = moderate(dtype, numel, 2);
-      const Arrays result = run_pass(
-          *device, dtype, {gate, up, std::vector<float>(numel)},
-          [&](const auto& at) { swiglu(queue(), row(at[0], dtype, numel), at[1].data(), at[2].data()); });
-      for (std::size_t i = 0; i < numel; ++i) {
-        const double wanted = gate[i] * sigmoid(gate[i]) * up[i];
-        ASSERT_NEAR(result[2][i], wanted, tolerance(dtype, wanted, 2e-6));
-      }
-    }
-  }
-}
+// Rows of gates and ups side by side; widths are odd, whole vectors, and one.
+constexpr std::pair<std::int64_t, std::int64_t> gated_shapes[] = {{0, 5}, {1, 1}, {7, 33}, {5, 64}, {301, 8}};
 
-TEST_F(ElementwiseKernels, swiglu_backward_is_near_the_derivative_and_may_work_in_place) {
+TEST_F(ElementwiseKernels, swiglu_and_its_derivative_are_near_the_formula_at_any_alignment) {
   for (const DType dtype : element_types) {
-    for (const std::size_t numel : numels) {
-      const std::vector<float> gate = moderate(dtype, numel, 1), up = moderate(dtype, numel, 2);
-      const std::vector<float> dy = moderate(dtype, numel, 3), unwritten(numel);
-      const auto pass_into = [&](std::size_t dgate, std::size_t dup, bool output) -> Pass {
-        return [=, this](const std::vector<Operand>& at) {
-          swiglu_backward(queue(), {.gate = row(at[0], dtype, numel),
-                                    .up = at[1].data(),
-                                    .dy = at[2].data(),
-                                    .dgate = at[dgate].data(),
-                                    .dup = at[dup].data(),
-                                    .y = output ? at[5].data() : nullptr});
-        };
-      };
-      const Arrays arrays = {gate, up, dy, unwritten, unwritten, unwritten};
-      const Arrays result = run_pass(*device, dtype, arrays, pass_into(3, 4, true));
-      for (std::size_t i = 0; i < numel; ++i) {
-        const double s = sigmoid(gate[i]), silu = gate[i] * s;
-        const double dgate = dy[i] * up[i] * (s + gate[i] * s * (1 - s));
-        ASSERT_NEAR(result[3][i], dgate, tolerance(dtype, dgate, 5e-6));
-        ASSERT_NEAR(result[4][i], dy[i] * silu, tolerance(dtype, dy[i] * silu, 5e-6));
-        ASSERT_NEAR(result[5][i], silu * up[i], tolerance(dtype, silu * up[i], 5e-6));
+    for (const auto& [rows, width] : gated_shapes) {
+      const auto numel = static_cast<std::size_t>(rows * width), columns = static_cast<std::size_t>(width);
+      const std::vector<float> hidden = moderate(dtype, 2 * numel, 1), dy = moderate(dtype, numel, 2);
+      for (const std::size_t offset : {std::size_t{0}, size_of(dtype)}) {
+        const Operand input(*device, dtype, hidden, offset),
+            y(*device, dtype, std::vector<float>(numel), offset);
+        const Operand gradient(*device, dtype, dy, offset);
+        const Matrix in = matrix(input.data(), dtype, rows, 2 * width);
+        swiglu(queue(), in, y.data());
+        swiglu_backward(queue(), in, gradient.data());
+        const std::vector<float> output = y.values_of(dtype), dhidden = input.values_of(dtype);
+        EXPECT_EQ(gradient.values_of(dtype), output);
+        for (std::size_t i = 0; i < numel; ++i) {
+          const std::size_t gate = i / columns * 2 * columns + i % columns, up = gate + columns;
+          const double s = sigmoid(hidden[gate]), silu = hidden[gate] * s;
+          const double dgate = dy[i] * hidden[up] * (s + hidden[gate] * s * (1 - s));
+          ASSERT_NEAR(output[i], silu * hidden[up], tolerance(dtype, silu * hidden[up], 5e-6));
+          ASSERT_NEAR(dhidden[gate], dgate, tolerance(dtype, dgate, 5e-6));
+          ASSERT_NEAR(dhidden[up], dy[i] * silu, tolerance(dtype, dy[i] * silu, 5e-6));
+        }
       }
-      const Arrays in_place = run_pass(*device, dtype, arrays, pass_into(0, 1, false));
-      EXPECT_EQ(in_place[0], result[3]);
-      EXPECT_EQ(in_place[1], result[4]);
-      EXPECT_EQ(in_place[5], unwritten);
     }
   }
 }

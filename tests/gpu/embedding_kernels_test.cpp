@@ -110,6 +110,38 @@ TEST_F(EmbeddingKernels, gradients_of_tables_are_sums_in_the_order_of_rows_round
   });
 }
 
+TEST_F(EmbeddingKernels, without_positions_a_row_is_that_of_its_token_and_no_table_of_them_is_touched) {
+  const Tokens tokens = random_tokens(2, 33, 7);
+  for (const DType dtype : element_types)
+    for (const std::int64_t width : {6, 64}) {
+      const Tables tables{width, 0, dtype, true};
+      const std::vector<float> token = rounded(dtype, ordinary(tables.numel(7), 1));
+      const Operand ids(*device, tokens.ids), table(*device, dtype, token);
+      const Operand x(*device, dtype, std::vector<float>(tables.numel(tokens.rows()), poison));
+      const Operand dtable(*device, dtype, std::vector<float>(token.size(), poison));
+      const Operand scratch(*device,
+                            std::vector<std::byte>(embedding_backward_scratch_bytes(tokens.on(ids))));
+      embedding(queue(), {.tokens = tokens.on(ids),
+                          .token_table = tables.on(table, 7),
+                          .position_table = {},
+                          .x = x.data()});
+      embedding_backward(queue(), {.tokens = tokens.on(ids),
+                                   .dx = x.data(),
+                                   .tied_gradient = nullptr,
+                                   .dtoken = tables.on(dtable, 7),
+                                   .dposition = {},
+                                   .scratch = scratch.data()});
+      std::vector<float> expected;
+      for (std::int64_t row = 0; row < tokens.rows(); ++row)
+        for (std::int64_t i = 0; i < width; ++i)
+          expected.push_back(token[static_cast<std::size_t>(tokens.input(row) * width + i)]);
+      EXPECT_EQ(x.values_of(dtype), expected);
+      // Terms of positions that there are not go to no row that is read.
+      EXPECT_EQ(dtable.values_of(dtype),
+                plain_gradients(tokens, {width, 33, dtype, true}, expected, {}).token);
+    }
+}
+
 TEST_F(EmbeddingKernels, tables_with_strides_keep_what_stands_between_rows) {
   const Tokens tokens = random_tokens(2, 9, 5);
   const std::vector<float> dx = ordinary(18 * 4, 1);

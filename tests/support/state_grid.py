@@ -47,6 +47,23 @@ def references():
         yield {**dict(zip(GROUP, values)), **REFERENCE}
 
 
+def llama_cases():
+    """The same for the Llama family, whose engine is the same: each stage with a tier or two, on one and two ranks."""
+    placements = [
+        REFERENCE,
+        {**REFERENCE, "offload_optimizer": "nvme", "swap_block": "192KiB", "threads": 2},
+        {**REFERENCE, "stage": 1, "offload_optimizer": "cpu"},
+        {**REFERENCE, "stage": 2, "offload_optimizer": "nvme", "offload_gradients": "cpu", "threads": 2},
+        {**REFERENCE, "stage": 3, "prefetch_units": 2},
+        {**REFERENCE, "stage": 3, "offload_optimizer": "cpu", "offload_gradients": "nvme", "offload_parameters": "cpu"},
+        {**REFERENCE, "stage": 3, "offload_optimizer": "nvme", "offload_gradients": "nvme", "offload_parameters": "nvme",
+         "prefetch_units": 2, "threads": 2},
+    ]
+    for ranks in (n for n in (1, 2) if n in FACTORS["ranks"]):
+        for placement in placements:
+            yield {"ranks": ranks, "accumulation": 1, "model": "llama-nano", **placement}
+
+
 def pairs(case):
     return {frozenset(pair) for pair in itertools.combinations(case.items(), 2)}
 

@@ -1,4 +1,4 @@
-// The model as its callers see it: hooks, memory, options that must not change results, presets and refusals.
+// GPT-2: its presets, parameters and calls, and how types and sizes show in its results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ ModelConfig with_tie(ModelConfig config, bool tied) {
 
 std::uint64_t parameters_of(const ModelConfig& config) {
   std::uint64_t total = 0;
-  for (const UnitSpec& unit : make_gpt2(config, {.sequence = 1})->unit_specs())
+  for (const UnitSpec& unit : make_model(config, {.sequence = 1})->unit_specs())
     for (const ParameterSpec& parameter : unit.parameters) total += parameter.numel();
   return total;
 }
@@ -32,6 +32,9 @@ std::uint64_t parameters_of(const ModelConfig& config) {
 TEST(Gpt2, presets_have_the_parameters_they_promise) {
   EXPECT_EQ(parameters_of(model_preset("gpt2-124m")), 124'439'808u);  // Hugging Face's gpt2
   EXPECT_EQ(parameters_of(model_preset("gpt2-355m")), 354'823'168u);  // its gpt2-medium
+  EXPECT_EQ(parameters_of(model_preset("gpt2-350m")), 354'823'168u);
+  EXPECT_EQ(parameters_of(model_preset("gpt2-774m")), 774'030'080u);    // its gpt2-large
+  EXPECT_EQ(parameters_of(model_preset("gpt2-1.5b")), 1'557'611'200u);  // its gpt2-xl
   EXPECT_NEAR(static_cast<double>(parameters_of(model_preset("gpt2-mini"))), 10.8e6, 0.1e6);
   EXPECT_GE(parameters_of(model_preset("gpt2-70m")), 70'000'000u);
 }
@@ -47,7 +50,7 @@ TEST(Gpt2, unknown_preset_is_refused_with_the_nearest_name) {
 
 TEST(Gpt2, impossible_shapes_are_refused) {
   const auto refuse = [](ModelConfig config, const ModelOptions& options) {
-    EXPECT_THROW(make_gpt2(config, options), UsageError);
+    EXPECT_THROW(make_model(config, options), UsageError);
   };
   refuse(small, {.batch = 1, .sequence = 41});  // longer than the positions
   refuse(small, {.batch = 0, .sequence = 1});
@@ -57,7 +60,7 @@ TEST(Gpt2, impossible_shapes_are_refused) {
 }
 
 TEST(Gpt2, norms_and_biases_are_not_decayed_and_names_are_those_of_hugging_face) {
-  const std::vector<UnitSpec> units = make_gpt2(with_tie(small, false), small_options)->unit_specs();
+  const std::vector<UnitSpec> units = make_model(with_tie(small, false), small_options)->unit_specs();
   ASSERT_EQ(units.size(), 4u);
   EXPECT_EQ(units[1].name, "h.0");
   EXPECT_EQ(units[1].parameters[2].name, "h.0.attn.c_attn.weight");
@@ -66,109 +69,6 @@ TEST(Gpt2, norms_and_biases_are_not_decayed_and_names_are_those_of_hugging_face)
   for (const UnitSpec& unit : units)
     for (const ParameterSpec& parameter : unit.parameters)
       EXPECT_EQ(parameter.weight_decay, parameter.shape.size() == 2) << parameter.name;
-}
-
-class Gpt2OfType : public ::testing::TestWithParam<std::tuple<DType, bool>> {
- protected:
-  ModelConfig config() const { return with_tie(small, std::get<1>(GetParam())); }
-  ModelOptions options() const {
-    ModelOptions options = small_options;
-    options.dtype = std::get<0>(GetParam());
-    return options;
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Types, Gpt2OfType,
-                         ::testing::Combine(::testing::Values(DType::f32, DType::bf16, DType::f16),
-                                            ::testing::Bool()),
-                         [](const auto& param) {
-                           return std::string(name_of(std::get<0>(param.param))) +
-                                  (std::get<1>(param.param) ? "_tied" : "_untied");
-                         });
-
-TEST_P(Gpt2OfType, recompute_and_fused_head_change_no_bit_of_loss_and_gradients) {
-  ModelRun plain(config(), options());
-  const auto tokens = hashed_tokens(0, config(), options());
-  const float loss = plain.forward_backward(tokens);
-  EXPECT_NEAR(loss, std::log(67.0), 0.5);
-  for (const bool recompute : {false, true})
-    for (const bool fused_head : {false, true}) {
-      ModelOptions other = options();
-      other.recompute = recompute;
-      other.fused_head = fused_head;
-      ModelRun run(config(), other);
-      EXPECT_EQ(run.forward_backward(tokens), loss);
-      EXPECT_TRUE(run.hooks.all_gradients() == plain.hooks.all_gradients()) << recompute << fused_head;
-    }
-}
-
-TEST_P(Gpt2OfType, a_second_micro_batch_overwrites_every_gradient) {
-  ModelRun first(config(), options()), second(config(), options());
-  const auto tokens = hashed_tokens(0, config(), options());
-  first.forward_backward(hashed_tokens(1, config(), options()));
-  first.forward_backward(tokens);
-  second.forward_backward(tokens);
-  EXPECT_TRUE(first.hooks.all_gradients() == second.hooks.all_gradients());
-}
-
-TEST_P(Gpt2OfType, evaluate_gives_the_loss_of_forward_and_no_gradient) {
-  ModelRun run(config(), options());
-  const auto tokens = hashed_tokens(0, config(), options());
-  const float loss = run.evaluate(tokens);
-  for (const HoldingHooks::Unit& unit : run.hooks.units) EXPECT_EQ(unit.gradients, 0);
-  EXPECT_EQ(run.forward_backward(tokens), loss);
-  EXPECT_EQ(run.evaluate(tokens), loss);
-}
-
-// Where no gradient is a denormal: fp16's are, which is what its loss scale is for.
-TEST(Gpt2, a_power_of_two_loss_scale_scales_every_gradient_exactly) {
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const bool tied : {false, true}) {
-      ModelOptions options = small_options;
-      options.dtype = dtype;
-      const ModelConfig config = with_tie(small, tied);
-      ModelRun run(config, options), scaled(config, options);
-      const auto tokens = hashed_tokens(0, config, options);
-      EXPECT_EQ(run.forward_backward(tokens), scaled.forward_backward(tokens, 4.0f));
-      for (std::size_t u = 0; u < run.hooks.units.size(); ++u)
-        for (std::uint64_t i = 0; i < run.hooks.units[u].layout.numel; ++i)
-          ASSERT_EQ(4 * run.hooks.gradient_at(u, i), scaled.hooks.gradient_at(u, i)) << u << " " << i;
-    }
-}
-
-TEST_P(Gpt2OfType, measured_memory_and_calls_are_those_of_a_real_run) {
-  for (const bool recompute : {false, true})
-    for (const bool fused_head : {false, true})
-      for (const int threads : {1, 2}) {
-        ModelOptions other = options();
-        other.recompute = recompute;
-        other.fused_head = fused_head;
-        set_cpu_threads(threads);
-        ModelRun run(config(), other, threads);
-        run.forward_backward(hashed_tokens(0, config(), other));
-        const TagBytes measured = measure_model_memory(config(), other, make_cpu_ops),
-                       peak = run.budget.peak();
-        set_cpu_threads(0);
-        EXPECT_EQ(measured.bytes, peak.bytes);
-        EXPECT_EQ(measure_model_memory(config(), other, make_cpu_ops, threads).bytes, peak.bytes);
-        EXPECT_EQ(run.budget.current().total(), 0u);
-        for (const HoldingHooks::Unit& unit : run.hooks.units) {
-          EXPECT_EQ(unit.acquired, 0);
-          EXPECT_EQ(unit.gradients, 1);
-        }
-      }
-}
-
-TEST(Gpt2, evaluate_takes_no_more_memory_than_training) {
-  for (const bool recompute : {false, true}) {
-    ModelOptions options = small_options;
-    options.recompute = recompute;
-    ModelRun run(small, options);
-    run.evaluate(hashed_tokens(0, small, options));
-    const TagBytes training = measure_model_memory(small, options, make_cpu_ops),
-                   evaluation = run.budget.peak();
-    for (std::size_t tag = 0; tag < memory_tag_count; ++tag)
-      EXPECT_LE(evaluation.bytes[tag], training.bytes[tag]) << tag;
-  }
 }
 
 TEST(Gpt2, recompute_keeps_one_input_a_block) {
@@ -282,22 +182,6 @@ TEST(Gpt2, large_odd_vocabulary_goes_in_pieces_with_the_gradient_of_the_whole) {
   run.hooks.publish();
   const double below = run.evaluate(tokens);
   EXPECT_NEAR((above - below) / (2 * static_cast<double>(step)), squared, 0.02 * squared);
-}
-
-TEST(Gpt2, too_little_device_memory_does_not_fit_and_leaves_nothing_charged) {
-  ModelRun run(small, small_options, 2, Bytes{64} << 10);
-  const auto tokens = hashed_tokens(0, small, small_options);
-  float loss = 0;
-  EXPECT_THROW(run.model->forward_backward(tokens.data(), 1.0f, &loss), DoesNotFit);
-  run.device->synchronize();
-  EXPECT_EQ(run.budget.current().total(), 0u);
-}
-
-TEST(Gpt2, target_outside_the_vocabulary_is_an_error) {
-  ModelRun run(small, small_options);
-  auto tokens = hashed_tokens(0, small, small_options);
-  tokens.back() = 67;  // only ever a target
-  EXPECT_THROW(run.forward_backward(tokens), UsageError);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class HoldingHooks final : public ModuleHooks {
   DType dtype_;
 };
 
-// Element i of parameter `index` (counted over all units), as tests/python/gpt2_reference.py computes it.
+// Element i of parameter `index` (counted over all units), as tests/python/decoder_reference.py computes it.
 inline float hashed_weight(std::uint64_t index, std::uint64_t i, float mean) {
   const std::uint64_t bits = splitmix64(((index + 1) << 32) + i) >> 40;
   return (static_cast<float>(bits) * 0x1p-24f - 0.5f) * 0.125f + mean;
@@ -81,7 +81,7 @@ class ModelRun {
         budget("device", memory_bytes),
         memory(device->arena(), budget),
         hooks(options.dtype),
-        model(make_gpt2(config, options)) {
+        model(make_model(config, options)) {
     std::uint64_t index = 0;
     for (UnitSpec& spec : model->unit_specs()) {
       hooks.add(std::move(spec));

@@ -95,15 +95,54 @@ inline Reals plain_layer_norm(const Reals& x, const Reals& scale, const Reals& s
   return y;
 }
 
+inline Reals plain_rms_norm(const Reals& x, const Reals& scale, double epsilon) {
+  const std::size_t width = scale.size();
+  Reals y(x.size());
+  for (std::size_t row = 0; row < x.size(); row += width) {
+    double square = 0;
+    for (std::size_t i = 0; i < width; ++i) square += x[row + i] * x[row + i] / static_cast<double>(width);
+    for (std::size_t i = 0; i < width; ++i) y[row + i] = x[row + i] / std::sqrt(square + epsilon) * scale[i];
+  }
+  return y;
+}
+
+// Rows of `width` gates and as many ups.
+inline Reals plain_swiglu(const Reals& hidden, std::size_t width) {
+  Reals y(hidden.size() / 2);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const std::size_t gate = i / width * 2 * width + i % width;
+    y[i] = hidden[gate] / (1 + std::exp(-hidden[gate])) * hidden[gate + width];
+  }
+  return y;
+}
+
+inline Reals plain_rotary(const AttentionShape& s, double theta, const Reals& qkv) {
+  const std::int64_t depth = s.depth(), half = depth / 2;
+  Reals turned = qkv;
+  for (std::int64_t row = 0; row < s.batch * s.sequence; ++row)
+    for (std::int64_t head = 0; head < s.heads + s.key_heads; ++head)
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(row % s.sequence) *
+                             std::pow(theta, -2 * static_cast<double>(i) / static_cast<double>(depth));
+        const std::size_t low = at(row * s.qkv_width() + head * depth + i), high = low + at(half);
+        turned[low] = qkv[low] * std::cos(angle) - qkv[high] * std::sin(angle);
+        turned[high] = qkv[high] * std::cos(angle) + qkv[low] * std::sin(angle);
+      }
+  return turned;
+}
+
 inline double plain_gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
 inline Reals plain_attention(const AttentionShape& s, const Reals& qkv) {
-  const std::int64_t depth = s.width / s.heads;
+  const std::int64_t depth = s.depth();
   Reals output(at(s.batch * s.sequence * s.width));
+  // which: 0, 1, 2: query, key, value of query head h
   const auto part = [&](std::int64_t b, std::int64_t row, int which, std::int64_t h, std::int64_t d) {
-    return qkv[at(((b * s.sequence + row) * 3 + which) * s.width + h * depth + d)];
+    const std::int64_t shared = h / (s.heads / s.key_heads);
+    const std::int64_t head = which == 0 ? h : s.heads + (which - 1) * s.key_heads + shared;
+    return qkv[at((b * s.sequence + row) * s.qkv_width() + head * depth + d)];
   };
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h)

@@ -135,12 +135,12 @@ TEST_P(OpsOfType, layer_norm_of_a_sum_keeps_the_sum_and_backward_can_add) {
   Array mean(DType::f32, at(rows)), rstd = mean, dscale = scale, dshift = scale;
   OpsRun run;
   run.ops.add(x.as(rows, width), delta.data(), sum.data());
-  LayerNormArguments forward{.x = sum.as(rows, width),
-                             .scale = scale.data(),
-                             .shift = shift.data(),
-                             .y = y.data(),
-                             .mean = mean.floats(),
-                             .rstd = rstd.floats()};
+  NormArguments forward{.x = sum.as(rows, width),
+                        .scale = scale.data(),
+                        .shift = shift.data(),
+                        .y = y.data(),
+                        .mean = mean.floats(),
+                        .rstd = rstd.floats()};
   run.ops.layer_norm(forward);
   Array fused_sum(dtype(), sum.numel());
   forward.x = x.as(rows, width);
@@ -148,14 +148,14 @@ TEST_P(OpsOfType, layer_norm_of_a_sum_keeps_the_sum_and_backward_can_add) {
   forward.sum = fused_sum.data();
   forward.y = fused.data();
   run.ops.layer_norm(forward);
-  LayerNormBackwardArguments backward{.dy = y.as(rows, width),
-                                      .x = sum.data(),
-                                      .scale = scale.data(),
-                                      .mean = mean.floats(),
-                                      .rstd = rstd.floats(),
-                                      .dx = dx.data(),
-                                      .dscale = dscale.data(),
-                                      .dshift = dshift.data()};
+  NormBackwardArguments backward{.dy = y.as(rows, width),
+                                 .x = sum.data(),
+                                 .scale = scale.data(),
+                                 .mean = mean.floats(),
+                                 .rstd = rstd.floats(),
+                                 .dx = dx.data(),
+                                 .dscale = dscale.data(),
+                                 .dshift = dshift.data()};
   run.ops.layer_norm_backward(backward);
   backward.dx = added.data();
   backward.add_to_dx = true;
@@ -166,6 +166,100 @@ TEST_P(OpsOfType, layer_norm_of_a_sum_keeps_the_sum_and_backward_can_add) {
   Reals expected = dx.reals();
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += delta.at(i);
   expect_near(added, expected, tolerance(), "sum of gradients");
+}
+
+TEST_P(OpsOfType, rms_norm_and_its_gradients_equal_the_definition) {
+  const std::int64_t rows = 131, width = 37;
+  const float epsilon = 0.01f;
+  Array x = hashed_array(dtype(), at(rows * width), 1, 3), scale = hashed_array(dtype(), at(width), 2);
+  Array dy = hashed_array(dtype(), at(rows * width), 4), y = x, dx = x, added = dy;
+  Array rstd(DType::f32, at(rows)), dscale = scale;
+  OpsRun run;
+  run.ops.rms_norm({.x = x.as(rows, width),
+                    .scale = scale.data(),
+                    .y = y.data(),
+                    .rstd = rstd.floats(),
+                    .epsilon = epsilon});
+  NormBackwardArguments backward{.dy = dy.as(rows, width),
+                                 .x = x.data(),
+                                 .scale = scale.data(),
+                                 .rstd = rstd.floats(),
+                                 .dx = dx.data(),
+                                 .dscale = dscale.data()};
+  run.ops.rms_norm_backward(backward);
+  backward.dx = added.data();
+  backward.add_to_dx = true;
+  run.ops.rms_norm_backward(backward);
+  run.finish();
+  const Reals gains = scale.reals(), input = x.reals(),
+              direction = hashed_array(dtype(), y.numel(), 4).reals();
+  expect_near(y, plain_rms_norm(input, gains, 0.01), tolerance(), "y");
+  expect_near(
+      dscale,
+      numeric_gradient(gains, direction, [&](const Reals& v) { return plain_rms_norm(input, v, 0.01); }),
+      tolerance(), "dscale");
+  for (std::int64_t row = 0; row < rows; row += 26) {  // rows are independent
+    const auto slice = [&](const Reals& all) {
+      return Reals(all.begin() + row * width, all.begin() + (row + 1) * width);
+    };
+    Reals expected = numeric_gradient(slice(input), slice(direction),
+                                      [&](const Reals& v) { return plain_rms_norm(v, gains, 0.01); });
+    expect_near(Array(dtype(), slice(dx.reals())), expected, tolerance(), "dx");
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += slice(direction)[i];
+    expect_near(Array(dtype(), slice(added.reals())), expected, tolerance(), "sum of gradients");
+  }
+}
+
+TEST_P(OpsOfType, rms_norm_of_a_sum_keeps_the_sum) {
+  const std::int64_t rows = 3, width = 48;
+  Array x = hashed_array(dtype(), at(rows * width), 1), delta = hashed_array(dtype(), at(rows * width), 2);
+  Array scale = hashed_array(dtype(), at(width), 3), sum = x, y = x, fused_sum = x, fused = x;
+  Array rstd(DType::f32, at(rows));
+  OpsRun run;
+  run.ops.add(x.as(rows, width), delta.data(), sum.data());
+  run.ops.rms_norm({.x = sum.as(rows, width), .scale = scale.data(), .y = y.data(), .rstd = rstd.floats()});
+  run.ops.rms_norm({.x = x.as(rows, width),
+                    .delta = delta.data(),
+                    .sum = fused_sum.data(),
+                    .scale = scale.data(),
+                    .y = fused.data(),
+                    .rstd = rstd.floats()});
+  run.finish();
+  EXPECT_EQ(fused_sum.bytes(), sum.bytes());
+  EXPECT_EQ(fused.bytes(), y.bytes());
+}
+
+TEST_P(OpsOfType, swiglu_and_its_gradient_equal_the_definition_also_far_from_zero) {
+  const std::int64_t rows = 19, width = 53;
+  Array hidden = hashed_array(dtype(), at(rows * 2 * width), 1, 6),
+        dy = hashed_array(dtype(), at(rows * width), 2);
+  hidden.set(0, 80), hidden.set(1, -80), hidden.set(2, 0);
+  const Reals input = hidden.reals(), direction = dy.reals();
+  Array y = dy;
+  OpsRun run;
+  run.ops.swiglu(hidden.as(rows, 2 * width), y.data());
+  run.ops.swiglu_backward(hidden.as(rows, 2 * width), dy.data());
+  run.finish();
+  expect_near(y, plain_swiglu(input, at(width)), tolerance(), "y");
+  expect_near(hidden,
+              numeric_gradient(input, direction, [&](const Reals& v) { return plain_swiglu(v, at(width)); }),
+              tolerance(), "dhidden");
+  EXPECT_EQ(dy.bytes(), y.bytes());
+}
+
+TEST_P(OpsOfType, rotary_turns_queries_and_keys_by_their_position_and_backward_turns_back) {
+  const AttentionShape shape{
+      .batch = 2, .sequence = 70, .heads = 3, .width = 3 * 38, .dtype = dtype(), .key_heads = 1};
+  const std::size_t numel = at(shape.batch * shape.sequence * shape.qkv_width());
+  Array qkv = hashed_array(dtype(), numel, 1), gradient = qkv;
+  const Reals input = qkv.reals();
+  OpsRun run;
+  run.ops.rotary(shape, 500.0f, qkv.data());
+  run.ops.rotary_backward(shape, 500.0f, gradient.data());
+  run.finish();
+  expect_near(qkv, plain_rotary(shape, 500.0, input), tolerance(), "turned");
+  expect_near(Array(dtype(), plain_rotary(shape, 500.0, gradient.reals())), input, tolerance(),
+              "turned back");
 }
 
 TEST_P(OpsOfType, gelu_and_its_gradient_equal_the_definition_also_far_from_zero) {
@@ -196,8 +290,9 @@ TEST_P(OpsOfType, column_sums_equal_the_sums) {
 
 void check_attention(OpsRun& run, const AttentionShape& shape) {
   const std::size_t numel = at(shape.batch * shape.sequence * shape.width);
-  Array qkv = hashed_array(shape.dtype, 3 * numel, 1, 2), output(shape.dtype, numel),
-        dqkv(shape.dtype, 3 * numel);
+  const std::size_t qkv_numel = at(shape.batch * shape.sequence * shape.qkv_width());
+  Array qkv = hashed_array(shape.dtype, qkv_numel, 1, 2), output(shape.dtype, numel),
+        dqkv(shape.dtype, qkv_numel);
   Array dout = hashed_array(shape.dtype, numel, 2),
         log_sums(DType::f32, at(shape.batch * shape.heads * shape.sequence));
   run.ops.attention(shape, qkv.data(), output.data(), log_sums.floats());
@@ -215,6 +310,14 @@ TEST_P(OpsOfType, attention_and_its_gradient_equal_the_definition) {
   check_attention(run, {.batch = 1, .sequence = 1, .heads = 1, .width = 4, .dtype = dtype()});
   check_attention(run, {.batch = 2, .sequence = 7, .heads = 3, .width = 24, .dtype = dtype()});
   check_attention(run, {.batch = 1, .sequence = 19, .heads = 1, .width = 5, .dtype = dtype()});
+}
+
+TEST_P(OpsOfType, attention_with_shared_heads_of_keys_and_its_gradient_equal_the_definition) {
+  OpsRun run;
+  check_attention(run,
+                  {.batch = 2, .sequence = 7, .heads = 6, .width = 24, .dtype = dtype(), .key_heads = 2});
+  check_attention(run,
+                  {.batch = 1, .sequence = 9, .heads = 4, .width = 20, .dtype = dtype(), .key_heads = 1});
 }
 
 TEST(Ops, converted_bf16_attention_equals_the_definition) {
@@ -310,6 +413,22 @@ TEST_P(OpsOfType, embedding_backward_adds_every_use_to_the_tied_gradient_and_rou
   expect_near(dwte, expected, once, "dwte");
   expect_near(dwpe, positional, once, "dwpe");
   expect_near(x, forward, once, "x");
+}
+
+TEST_P(OpsOfType, embedding_without_positions_copies_the_rows_of_the_tokens) {
+  const std::int64_t vocabulary = 5, width = 33;
+  Array table = hashed_array(dtype(), at(vocabulary * width), 1), x(dtype(), at(3 * width)), dtable = table;
+  const std::vector<std::int32_t> ids{4, 0, 4, 1};
+  const TokenBatch tokens{ids.data(), 1, 3, vocabulary};
+  OpsRun run;
+  run.ops.embedding(tokens, table.as(vocabulary, width), Matrix{}, x.data());
+  run.ops.embedding_backward(tokens, x.data(), nullptr, dtable.as(vocabulary, width), Matrix{});
+  run.finish();
+  for (std::size_t c = 0; c < at(width); ++c) {
+    for (std::size_t r = 0; r < 3; ++r) EXPECT_EQ(x.at(r * at(width) + c), table.at(at(ids[r] * width) + c));
+    EXPECT_EQ(dtable.at(4 * at(width) + c), 2 * table.at(4 * at(width) + c));
+    EXPECT_EQ(dtable.at(at(width) + c), 0);
+  }
 }
 
 TEST(Ops, token_outside_the_vocabulary_is_an_error_naming_it) {

@@ -62,12 +62,56 @@ Case layer_norm_case(DType dtype, std::int64_t rows, std::int64_t width) {
           }};
 }
 
+Case rms_norm_case(DType dtype, std::int64_t rows, std::int64_t width) {
+  return {fmt::format("rms_norm_{}_{}x{}", name_of(dtype), rows, width), [=](OpsRun& run) -> Outputs {
+            Array x = hashed_array(dtype, at(rows * width), 1), scale = hashed_array(dtype, at(width), 2),
+                  y = x, dx = x;
+            Array rstd(DType::f32, at(rows)), dscale = scale;
+            run.ops.rms_norm(
+                {.x = x.as(rows, width), .scale = scale.data(), .y = y.data(), .rstd = rstd.floats()});
+            run.ops.rms_norm_backward({.dy = y.as(rows, width),
+                                       .x = x.data(),
+                                       .scale = scale.data(),
+                                       .rstd = rstd.floats(),
+                                       .dx = dx.data(),
+                                       .add_to_dx = true,
+                                       .dscale = dscale.data()});
+            run.finish();
+            return {y.bytes(), rstd.bytes(), dx.bytes(), dscale.bytes()};
+          }};
+}
+
+Case swiglu_case(DType dtype, std::int64_t rows, std::int64_t width) {
+  return {fmt::format("swiglu_{}_{}x{}", name_of(dtype), rows, width), [=](OpsRun& run) -> Outputs {
+            Array hidden = hashed_array(dtype, at(rows * 2 * width), 1, 4),
+                  d = hashed_array(dtype, at(rows * width), 2), y = d;
+            run.ops.swiglu(hidden.as(rows, 2 * width), y.data());
+            run.ops.swiglu_backward(hidden.as(rows, 2 * width), d.data());
+            run.finish();
+            return {y.bytes(), d.bytes(), hidden.bytes()};
+          }};
+}
+
+Case rotary_case(const AttentionShape& shape) {
+  return {fmt::format("rotary_{}_{}x{}x{}x{}", name_of(shape.dtype), shape.batch, shape.sequence, shape.heads,
+                      shape.width),
+          [=](OpsRun& run) -> Outputs {
+            Array x = hashed_array(shape.dtype, at(shape.batch * shape.sequence * shape.qkv_width()), 1),
+                  d = x;
+            run.ops.rotary(shape, 10000.0f, x.data());
+            run.ops.rotary_backward(shape, 10000.0f, d.data());
+            run.finish();
+            return {x.bytes(), d.bytes()};
+          }};
+}
+
 Case attention_case(const AttentionShape& shape) {
-  return {fmt::format("attention_{}_{}x{}x{}x{}", name_of(shape.dtype), shape.batch, shape.sequence,
-                      shape.heads, shape.width),
+  return {fmt::format("attention_{}_{}x{}x{}_{}x{}", name_of(shape.dtype), shape.batch, shape.sequence,
+                      shape.heads, shape.key_heads, shape.width),
           [=](OpsRun& run) -> Outputs {
             const std::size_t numel = at(shape.batch * shape.sequence * shape.width);
-            Array qkv = hashed_array(shape.dtype, 3 * numel, 1), output(shape.dtype, numel), dqkv = qkv;
+            Array qkv = hashed_array(shape.dtype, at(shape.batch * shape.sequence * shape.qkv_width()), 1),
+                  output(shape.dtype, numel), dqkv = qkv;
             Array dout = hashed_array(shape.dtype, numel, 2);
             Array log_sums(DType::f32, at(shape.batch * shape.heads * shape.sequence));
             run.ops.attention(shape, qkv.data(), output.data(), log_sums.floats());
@@ -135,10 +179,15 @@ std::vector<Case> cases() {
     all.push_back(matmul_case(dtype, 32, 5025, 768, Transpose::b));
     all.push_back(matmul_case(dtype, 333, 517, 1001, Transpose::a));
     for (const auto& [rows, width] : {std::pair{2048, 384}, {1, 384}, {65, 33}, {257, 770}})
-      all.push_back(layer_norm_case(dtype, rows, width));
+      all.push_back(layer_norm_case(dtype, rows, width)), all.push_back(rms_norm_case(dtype, rows, width));
     all.push_back(attention_case({8, 256, 6, 384, dtype}));
     all.push_back(attention_case({1, 1, 2, 6, dtype}));
     all.push_back(attention_case({3, 301, 3, 51, dtype}));
+    all.push_back(attention_case({2, 301, 6, 96, dtype, 2}));
+    all.push_back(rotary_case({3, 301, 6, 96, dtype, 2}));
+    all.push_back(rotary_case({1, 2, 3, 6, dtype, 1}));
+    all.push_back(swiglu_case(dtype, 257, 1024));
+    all.push_back(swiglu_case(dtype, 33, 19));
     all.push_back(ends_case(dtype, 8, 64, 256, 384));
     all.push_back(ends_case(dtype, 3, 5, 5025, 33));
     all.push_back(gelu_case(dtype));
@@ -170,22 +219,26 @@ TEST_P(ThreadContract, results_have_the_same_bits_with_1_2_and_3_threads) {
 }
 
 TEST(ThreadContractOfModel, loss_and_gradients_have_the_same_bits_with_1_2_and_3_threads) {
-  const ModelConfig config{
+  const ModelConfig gpt2{
       .name = "t", .layers = 2, .width = 96, .heads = 3, .vocabulary = 301, .max_positions = 150};
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    const ModelOptions options{.dtype = dtype, .batch = 3, .sequence = 149};
-    std::vector<std::byte> first;
-    float first_loss = 0;
-    for (const int threads : {1, 2, 3}) {
-      set_cpu_threads(threads);
-      ModelRun run(config, options, threads);
-      const float loss = run.forward_backward(hashed_tokens(0, config, options));
-      if (threads == 1) first = run.hooks.all_gradients(), first_loss = loss;
-      EXPECT_EQ(loss, first_loss);
-      EXPECT_TRUE(run.hooks.all_gradients() == first) << threads << " threads, " << name_of(dtype);
+  ModelConfig llama = gpt2;
+  llama.family = ModelFamily::llama;
+  llama.heads = 6, llama.key_heads = 2, llama.mlp_width = 250;
+  for (const ModelConfig& config : {gpt2, llama})
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      const ModelOptions options{.dtype = dtype, .batch = 3, .sequence = 149};
+      std::vector<std::byte> first;
+      float first_loss = 0;
+      for (const int threads : {1, 2, 3}) {
+        set_cpu_threads(threads);
+        ModelRun run(config, options, threads);
+        const float loss = run.forward_backward(hashed_tokens(0, config, options));
+        if (threads == 1) first = run.hooks.all_gradients(), first_loss = loss;
+        EXPECT_EQ(loss, first_loss);
+        EXPECT_TRUE(run.hooks.all_gradients() == first) << threads << " threads, " << name_of(dtype);
+      }
+      set_cpu_threads(0);
     }
-    set_cpu_threads(0);
-  }
 }
 
 Outputs every_row_kernel(const RowKernels& kernels, DType dtype, std::int64_t width) {
@@ -206,6 +259,17 @@ Outputs every_row_kernel(const RowKernels& kernels, DType dtype, std::int64_t wi
       gains.floats(), shifts.floats());
   Array active = x;
   kernels.gelu_backward(x.data(), d.data(), active.data(), rows * width);
+  Array rms = x, rms_rstd = mean, rms_dx = other, rms_gains(DType::f32, at(width));
+  kernels.rms_norm(
+      {x.data(), nullptr, nullptr, scale.data(), nullptr, rms.data(), nullptr, rms_rstd.floats(), width}, 0,
+      rows);
+  kernels.rms_norm_backward(
+      {rms.data(), x.data(), scale.data(), nullptr, rms_rstd.floats(), rms_dx.data(), true, width}, 0, rows,
+      rms_gains.floats());
+  Array gate = x, up = other, gated = other, dgated = sum, turned = other;
+  kernels.swiglu(gate.data(), up.data(), gated.data(), rows * width);
+  kernels.swiglu_backward(gate.data(), up.data(), dgated.data(), rows * width);
+  kernels.rotary(turned.data(), wide.floats(), wide.floats() + width, rows, width / 2 * 2);
   kernels.column_sums(x.data(), rows, width, width, columns.floats());
   kernels.row_dots(x.data(), other.data(), rows, width, width, dot.floats());
   kernels.softmax({wide.floats(), p.data(), log_sum.floats(), 0.3f, 1, width, width, width});
@@ -214,9 +278,12 @@ Outputs every_row_kernel(const RowKernels& kernels, DType dtype, std::int64_t wi
   kernels.cross_entropy({wide.floats(), targets.data(), losses.doubles(), dlogits.data(), 0.7f, width}, 0,
                         rows);
   kernels.widen(other.data(), widened.floats(), rows * width);
-  return {y.bytes(),      sum.bytes(),    mean.bytes(),    rstd.bytes(),   dx.bytes(),      gains.bytes(),
-          shifts.bytes(), active.bytes(), d.bytes(),       dot.bytes(),    p.bytes(),       log_sum.bytes(),
-          dp.bytes(),     r.bytes(),      dlogits.bytes(), losses.bytes(), widened.bytes(), columns.bytes()};
+  return {y.bytes(),      sum.bytes(),       mean.bytes(),    rstd.bytes(), dx.bytes(),
+          gains.bytes(),  shifts.bytes(),    active.bytes(),  d.bytes(),    dot.bytes(),
+          p.bytes(),      log_sum.bytes(),   dp.bytes(),      r.bytes(),    dlogits.bytes(),
+          losses.bytes(), widened.bytes(),   columns.bytes(), rms.bytes(),  rms_rstd.bytes(),
+          rms_dx.bytes(), rms_gains.bytes(), gate.bytes(),    up.bytes(),   gated.bytes(),
+          dgated.bytes(), turned.bytes()};
 }
 
 TEST(RowKernels, every_instruction_set_gives_the_same_bits) {

@@ -27,7 +27,7 @@ std::string refusal_of(const std::string& groups, const std::string& others = ""
 }
 
 std::map<std::string, std::uint32_t> groups_by_name(const ResolvedOptions& options) {
-  std::vector<UnitSpec> units = make_gpt2(options.model, options.model_options)->unit_specs();
+  std::vector<UnitSpec> units = make_model(options.model, options.model_options)->unit_specs();
   assign_groups(units, options);
   std::map<std::string, std::uint32_t> groups;
   for (const UnitSpec& unit : units)

@@ -1,7 +1,7 @@
-// The head of GPT-2: final norm, logits, loss. Logits exist for a bounded number of rows at a time.
+// The head of a decoder: final norm, logits, loss. Logits exist for a bounded number of rows at a time.
 #pragma once
 
-#include "src/model/gpt2_block.h"
+#include "src/model/decoder_family.h"
 
 namespace headrace {
 
@@ -14,12 +14,12 @@ struct HeadPass {
   float gradient_factor = 1.0f;
 };
 
-class Gpt2Head {
+class DecoderHead {
  public:
-  Gpt2Head(Ops& ops, DeviceMemory& memory, const BatchShape& shape)
-      : ops_(ops), memory_(memory), shape_(shape) {}
+  DecoderHead(const DecoderFamily& family, Ops& ops, DeviceMemory& memory, const BatchShape& shape)
+      : family_(family), ops_(ops), memory_(memory), shape_(shape) {}
 
-  // `table`: the token table (tied) or lm_head.weight, vocabulary x width.
+  // `table`: the token table (tied) or the head's own, its last parameter; vocabulary x width.
   void run(const FlatUnit& weights, const Matrix& table, const TokenBatch& tokens, const Matrix& x,
            const HeadPass& pass) const;
 
@@ -31,6 +31,7 @@ class Gpt2Head {
   void run_rows(const Matrix& table, const TokenBatch& tokens, const HeadPass& pass, const Rows& all,
                 std::int64_t first, std::int64_t count) const;
 
+  const DecoderFamily& family_;
   Ops& ops_;
   DeviceMemory& memory_;
   BatchShape shape_;

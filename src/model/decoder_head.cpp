@@ -1,4 +1,4 @@
-#include "src/model/gpt2_head.h"
+#include "src/model/decoder_head.h"
 
 #include <algorithm>
 
@@ -23,19 +23,14 @@ std::int64_t rows_at_a_time(std::int64_t rows, std::int64_t vocabulary, DType dt
 
 }  // namespace
 
-void Gpt2Head::run(const FlatUnit& weights, const Matrix& table, const TokenBatch& tokens, const Matrix& x,
-                   const HeadPass& pass) const {
+void DecoderHead::run(const FlatUnit& weights, const Matrix& table, const TokenBatch& tokens, const Matrix& x,
+                      const HeadPass& pass) const {
   const StackScope scope(memory_);
   Rows all;
   all.normal = push_activations(memory_, shape_, shape_.width);
-  float* mean = push_floats(memory_, shape_.rows());
-  float* rstd = push_floats(memory_, shape_.rows());
-  ops_.layer_norm({.x = x,
-                   .scale = weights.at(head_unit::ln_f_weight),
-                   .shift = weights.at(head_unit::ln_f_bias),
-                   .y = all.normal.data,
-                   .mean = mean,
-                   .rstd = rstd});
+  const std::unique_ptr<FinalNorm> norm = family_.make_final_norm(ops_, memory_);
+  norm->push_kept();
+  norm->forward(weights, x, all.normal.data);
   const std::int64_t table_numel = table.rows * table.columns;
   if (pass.stream != nullptr) {
     all.dnormal = push_activations(memory_, shape_, shape_.width);
@@ -51,20 +46,12 @@ void Gpt2Head::run(const FlatUnit& weights, const Matrix& table, const TokenBatc
 
   const FlatUnit& gradient = *pass.gradient;
   if (pass.tied_gradient == nullptr)
-    ops_.round_to(all.table_gradient, gradient.at(head_unit::lm_head), gradient.dtype, table_numel);
-  ops_.layer_norm_backward({.dy = all.dnormal,
-                            .x = x.data,
-                            .scale = weights.at(head_unit::ln_f_weight),
-                            .mean = mean,
-                            .rstd = rstd,
-                            .dx = pass.stream->data,
-                            .add_to_dx = false,
-                            .dscale = gradient.at(head_unit::ln_f_weight),
-                            .dshift = gradient.at(head_unit::ln_f_bias)});
+    ops_.round_to(all.table_gradient, gradient.at(gradient.parameters() - 1), gradient.dtype, table_numel);
+  norm->backward(weights, gradient, x, all.dnormal, pass.stream->data);
 }
 
-void Gpt2Head::run_rows(const Matrix& table, const TokenBatch& tokens, const HeadPass& pass, const Rows& all,
-                        std::int64_t first, std::int64_t count) const {
+void DecoderHead::run_rows(const Matrix& table, const TokenBatch& tokens, const HeadPass& pass,
+                           const Rows& all, std::int64_t first, std::int64_t count) const {
   const StackScope scope(memory_);
   const std::int64_t vocabulary = table.rows;
   const auto push = [&](DType dtype) {
