@@ -32,7 +32,7 @@ void check_source(const std::string& folder, const ModelConfig& config, const Te
   std::vector<NamedShape> shapes;
   for (const SourceTensor& tensor : source.tensors())
     shapes.push_back({tensor.name, tensor.name, tensor.shape});
-  const auto units = make_gpt2(config, {.batch = 1, .sequence = 1})->unit_specs();
+  const auto units = make_model(config, {.batch = 1, .sequence = 1})->unit_specs();
   if (const std::vector<std::string> list = differences(shapes, units); !list.empty())
     throw UsageError(fmt::format("{} is not written: what is exported is not the model {}:\n  {}", folder,
                                  config.name, fmt::join(list, "\n  ")));

@@ -5,10 +5,12 @@
 
 #include <cmath>
 #include <filesystem>
+#include <string>
 
 #include "headrace/errors.h"
 #include "headrace/model_folder.h"
 #include "src/checkpoint/gpt2_layout.h"
+#include "src/checkpoint/llama_layout.h"
 #include "src/checkpoint/strict_json.h"
 #include "src/checkpoint/weight_files.h"
 
@@ -18,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 const std::vector<FamilyLayout>& families() {
-  static const std::vector<FamilyLayout> all{gpt2_layout()};
+  static const std::vector<FamilyLayout> all{gpt2_layout(), llama_layout()};
   return all;
 }
 
@@ -56,6 +58,26 @@ int ConfigKeys::count(const std::vector<std::string_view>& names, int usual, int
   return usual;
 }
 
+int ConfigKeys::optional_count(std::string_view name, int largest) const {
+  const Json* value = find(name);
+  return value == nullptr || value->is_null() ? 0 : count({name}, 0, largest);
+}
+
+double ConfigKeys::positive(std::string_view name, double usual) const {
+  const Json* value = find(name);
+  if (value == nullptr) return usual;
+  if (!value->is_number() || !(value->get<double>() > 0) || !std::isfinite(value->get<double>()))
+    refuse(name, "it must be a number above 0");
+  return value->get<double>();
+}
+
+std::optional<ConfigKeys> ConfigKeys::section(std::string_view name) const {
+  const Json* value = find(name);
+  if (value == nullptr || value->is_null()) return std::nullopt;
+  if (!value->is_object()) refuse(name, "it must be a section in braces");
+  return ConfigKeys(*value, path_);
+}
+
 bool ConfigKeys::boolean(std::string_view name, bool usual) const {
   const Json* value = find(name);
   if (value == nullptr) return usual;
@@ -73,13 +95,6 @@ void ConfigKeys::require(std::string_view name, const std::vector<Json>& allowed
   refuse(name, fmt::format("the native model computes {} alone", fmt::join(texts, " or ")));
 }
 
-void ConfigKeys::require_number(std::string_view name, double allowed) const {
-  const Json* value = find(name);
-  if (value == nullptr) return;
-  if (!value->is_number() || std::abs(value->get<double>() - allowed) > 1e-6 * allowed)
-    refuse(name, fmt::format("the native model computes {} alone", allowed));
-}
-
 std::string FamilyLayout::file_name(const std::string& native) const {
   return native == head ? native : std::string(prefix) + native.substr(native_prefix.size());
 }
@@ -89,6 +104,10 @@ std::optional<std::string> FamilyLayout::native_name(std::string_view in_file) c
   for (const std::string_view end : ignored)
     if (in_file.ends_with(end)) return std::nullopt;
   return in_file == head ? std::string(in_file) : std::string(native_prefix) + std::string(in_file);
+}
+
+double printed(float value) {
+  return std::stod(fmt::format("{}", value));
 }
 
 const FamilyLayout* find_family(std::string_view model_type) {
@@ -103,8 +122,8 @@ std::vector<std::string_view> family_names() {
   return names;
 }
 
-const FamilyLayout& family_of(const ModelConfig&) {
-  return families().front();
+const FamilyLayout& family_of(const ModelConfig& config) {
+  return *find_family(config.family == ModelFamily::llama ? "llama" : "gpt2");
 }
 
 std::string config_text(const ModelConfig& config, DType dtype) {
@@ -131,7 +150,7 @@ ModelConfig read_model_config(const std::string& folder) {
   keys.require("is_encoder_decoder", {false});
   ModelConfig config = family.read_config(keys);
   config.name = folder;
-  if (config.width % config.heads != 0)
+  if (config.head_width == 0 && config.width % config.heads != 0)
     throw UsageError(
         fmt::format("{}: a width of {} is not a multiple of {} heads.", path, config.width, config.heads));
   return config;

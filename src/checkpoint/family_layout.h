@@ -19,11 +19,14 @@ class ConfigKeys {
   ConfigKeys(const nlohmann::json& json, const std::string& path) : json_(json), path_(path) {}
   // A whole number from 1 to `largest` by the first of `names` that is there; they are one key's names.
   int count(const std::vector<std::string_view>& names, int usual, int largest) const;
+  int optional_count(std::string_view name, int largest) const;  // 0: missing or null
+  // A number above 0, likewise.
+  double positive(std::string_view name, double usual) const;
   bool boolean(std::string_view name, bool usual) const;
+  // A section's keys; none where it is missing or null.
+  std::optional<ConfigKeys> section(std::string_view name) const;
   // Refuses any value but these; a missing key has the usual one, which is right.
   void require(std::string_view name, const std::vector<nlohmann::json>& allowed) const;
-  // The same for a number, which may be rounded.
-  void require_number(std::string_view name, double allowed) const;
 
  private:
   [[noreturn]] void refuse(std::string_view name, const std::string& why) const;
@@ -47,6 +50,9 @@ struct FamilyLayout {
   // None: no weight.
   std::optional<std::string> native_name(std::string_view in_file) const;
 };
+
+// A float as a person would write it: 1e-05, not the digits of its double.
+double printed(float value);
 
 const FamilyLayout* find_family(std::string_view model_type);  // null: none of the native ones
 std::vector<std::string_view> family_names();

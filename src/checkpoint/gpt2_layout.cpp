@@ -16,8 +16,8 @@ ModelConfig read_config(const ConfigKeys& keys) {
   config.tied_embedding = keys.boolean("tie_word_embeddings", true);
   // "gelu_pytorch_tanh" is the same function by another name.
   keys.require("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
-  keys.require("n_inner", {nullptr, 4 * std::int64_t{config.width}});
-  keys.require_number("layer_norm_epsilon", 1e-5);
+  config.mlp_width = keys.optional_count("n_inner", largest);
+  config.norm_epsilon = static_cast<float>(keys.positive("layer_norm_epsilon", 1e-5));
   keys.require("scale_attn_weights", {true});
   keys.require("scale_attn_by_inverse_layer_idx", {false});
   keys.require("reorder_and_upcast_attn", {false});
@@ -35,9 +35,9 @@ nlohmann::ordered_json write_config(const ModelConfig& config) {
           {"n_embd", config.width},
           {"n_layer", config.layers},
           {"n_head", config.heads},
-          {"n_inner", nullptr},
+          {"n_inner", config.mlp_width > 0 ? nlohmann::ordered_json(config.mlp_width) : nullptr},
           {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", 1e-5},
+          {"layer_norm_epsilon", printed(config.norm_epsilon)},
           {"scale_attn_weights", true},
           {"scale_attn_by_inverse_layer_idx", false},
           {"reorder_and_upcast_attn", false},
@@ -51,7 +51,6 @@ nlohmann::ordered_json write_config(const ModelConfig& config) {
 }  // namespace
 
 FamilyLayout gpt2_layout() {
-  static_assert(layer_norm_epsilon == 1e-5f);
   return {.model_type = "gpt2",
           .architecture = "GPT2LMHeadModel",
           .prefix = "transformer.",

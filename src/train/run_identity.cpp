@@ -104,22 +104,31 @@ Json result_of(const Json& run) {
 
 // What the layout of the states does not tell is in it too: the number of heads.
 Json model_shape(const ModelConfig& model) {
-  return {{"layers", model.layers},
-          {"width", model.width},
-          {"heads", model.heads},
-          {"vocabulary", model.vocabulary},
-          {"positions", model.max_positions},
-          {"tied embedding", model.tied_embedding}};
+  Json shape = {{"layers", model.layers},
+                {"width", model.width},
+                {"heads", model.heads},
+                {"vocabulary", model.vocabulary},
+                {"positions", model.max_positions},
+                {"tied embedding", model.tied_embedding},
+                {"MLP width", model.mlp_columns()},
+                {"epsilon of norms", model.norm_epsilon}};
+  if (model.family == ModelFamily::llama)
+    shape.update({{"family", "llama"},
+                  {"heads of keys", model.key_head_count()},
+                  {"head width", model.head_columns()},
+                  {"rope_theta", model.rope_theta}});
+  return shape;
 }
 
 // Stores of before the shape was kept are taken at their word.
-void refuse_other_model(const Json& before, const Json& now, std::string_view resume, const std::string& place) {
+void refuse_other_model(const Json& before, const Json& now, std::string_view resume,
+                        const std::string& place) {
   if (!before.contains("model") || !now.contains("model")) return;
   if (const auto shape = differences(before.at("model"), now.at("model")); !shape.empty())
-    throw UsageError(
-        fmt::format("{}: the run in {} is of another model: {}. Continue it with its own --model, or start a new "
-                    "run.",
-                    resume, place, fmt::join(shape, ", ")));
+    throw UsageError(fmt::format(
+        "{}: the run in {} is of another model: {}. Continue it with its own --model, or start a new "
+        "run.",
+        resume, place, fmt::join(shape, ", ")));
 }
 
 }  // namespace

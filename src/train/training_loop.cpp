@@ -141,7 +141,8 @@ void note(RunOutcome& outcome, const StepMetrics& metrics) {
   outcome.skipped_in_a_row = metrics.skipped ? outcome.skipped_in_a_row + 1 : 0;
 }
 
-// A run outlives a full disk: the next save may succeed. Weights that are lost take no good checkpoint's place.
+// A run outlives a full disk: the next save may succeed. Weights that are lost take no good checkpoint's
+// place.
 void save(Session& session, RunOutcome& outcome) {
   if (outcome.last_loss && !std::isfinite(*outcome.last_loss)) {
     if (session.rank() == 0)

@@ -31,11 +31,16 @@ std::string run_with(const std::string& result) {
 
 TEST(RunIdentity, another_optimizer_is_named_as_its_flag_and_runs_of_before_are_understood) {
   for (const auto* const adamw : {R"("--optimizer": "adamw")", R"("AdamW": true)"}) {
-    EXPECT_EQ(compare_runs(run_with(adamw), run_with(R"("--optimizer": "adamw")"), "--resume swap", "/swap").text, "");
-    EXPECT_THAT(compare_runs(run_with(adamw), run_with(R"("--optimizer": "adam")"), "--resume swap", "/swap").text,
-                HasSubstr("--optimizer adam (was adamw)"));
+    EXPECT_EQ(
+        compare_runs(run_with(adamw), run_with(R"("--optimizer": "adamw")"), "--resume swap", "/swap").text,
+        "");
+    EXPECT_THAT(
+        compare_runs(run_with(adamw), run_with(R"("--optimizer": "adam")"), "--resume swap", "/swap").text,
+        HasSubstr("--optimizer adam (was adamw)"));
   }
-  EXPECT_EQ(compare_runs(run_with(R"("AdamW": false)"), run_with(R"("--optimizer": "adam")"), "--resume swap", "/swap").text,
+  EXPECT_EQ(compare_runs(run_with(R"("AdamW": false)"), run_with(R"("--optimizer": "adam")"), "--resume swap",
+                         "/swap")
+                .text,
             "");
 }
 
