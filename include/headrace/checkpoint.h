@@ -50,6 +50,7 @@ struct CheckpointOptions {
   std::uint64_t keep_last = 0;  // 0: all
   bool leads_host = true;       // one rank of each host; it makes folders that other hosts do not share
   std::string written_by;       // "headrace 0.1.0"
+  std::string model;            // config.json of the model, for exports; empty: none can be made
 };
 
 class Checkpointer {

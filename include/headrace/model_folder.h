@@ -11,6 +11,7 @@
 
 #include "headrace/bytes.h"
 #include "headrace/dtype.h"
+#include "headrace/io_engine.h"
 #include "headrace/model.h"
 #include "headrace/units.h"
 
@@ -19,6 +20,9 @@ namespace headrace {
 // The model that `folder`/config.json describes, named by the folder. UsageError that names the key, where
 // the native model cannot compute what it asks for.
 ModelConfig read_model_config(const std::string& folder);
+// The text of such a config.json, and the model that a text describes; `place` is named in errors.
+std::string model_config_text(const ModelConfig& config, DType dtype);
+ModelConfig parse_model_config(const std::string& text, const std::string& place);
 
 // The weights of a model folder. Const calls may run at the same time.
 class ModelWeights {
@@ -73,5 +77,10 @@ struct ExportedModel {
 // too full, before the first byte; Error where a value is too large for the dtype. Nothing is left then.
 ExportedModel export_model(const std::string& folder, const ModelConfig& config, TensorSource& source,
                            const ExportOptions& options = {});
+
+// The weights of a checkpoint as such a folder: its masters, in the type of its parameters unless the options
+// say otherwise. Reads these alone, 4 MiB at a time. CorruptData where they are damaged.
+ExportedModel export_checkpoint(const std::string& checkpoint, const std::string& folder, IoEngine& io,
+                                const ExportOptions& options = {});
 
 }  // namespace headrace

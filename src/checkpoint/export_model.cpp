@@ -128,7 +128,7 @@ ExportedModel export_model(const std::string& folder, const ModelConfig& config,
                            const ExportOptions& options) {
   check_source(folder, config, source);
   const std::vector<Shard> shards = plan_shards(family_of(config), source.tensors(), options);
-  const std::string description = config_text(config, main_dtype(source.tensors(), options)),
+  const std::string description = model_config_text(config, main_dtype(source.tensors(), options)),
                     index = shards.size() > 1 ? index_text(shards) : "";
   ExportedModel result{.files = {}, .bytes = description.size() + index.size()};
   for (const Shard& shard : shards) {

@@ -126,7 +126,7 @@ const FamilyLayout& family_of(const ModelConfig& config) {
   return *find_family(config.family == ModelFamily::llama ? "llama" : "gpt2");
 }
 
-std::string config_text(const ModelConfig& config, DType dtype) {
+std::string model_config_text(const ModelConfig& config, DType dtype) {
   const FamilyLayout& family = family_of(config);
   nlohmann::ordered_json json = {{"architectures", {family.architecture}}, {"model_type", family.model_type}};
   json.update(family.write_config(config));
@@ -136,6 +136,18 @@ std::string config_text(const ModelConfig& config, DType dtype) {
   return json.dump(2) + '\n';
 }
 
+static ModelConfig config_of(const Json& json, const std::string& path) {
+  const FamilyLayout& family = family_of_file(json, path);
+  const ConfigKeys keys(json, path);
+  keys.require("quantization_config", {nullptr});
+  keys.require("is_encoder_decoder", {false});
+  ModelConfig config = family.read_config(keys);
+  if (config.head_width == 0 && config.width % config.heads != 0)
+    throw UsageError(
+        fmt::format("{}: a width of {} is not a multiple of {} heads.", path, config.width, config.heads));
+  return config;
+}
+
 ModelConfig read_model_config(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / config_file_name).string();
   std::error_code error;
@@ -143,16 +155,16 @@ ModelConfig read_model_config(const std::string& folder) {
     throw UsageError(
         fmt::format("{} is no model's folder: there is no {} in it. Give the folder of one, or one of {}.",
                     folder, config_file_name, fmt::join(model_preset_names(), ", ")));
-  const Json json = read_json_object(path);
-  const FamilyLayout& family = family_of_file(json, path);
-  const ConfigKeys keys(json, path);
-  keys.require("quantization_config", {nullptr});
-  keys.require("is_encoder_decoder", {false});
-  ModelConfig config = family.read_config(keys);
+  ModelConfig config = config_of(read_json_object(path), path);
   config.name = folder;
-  if (config.head_width == 0 && config.width % config.heads != 0)
-    throw UsageError(
-        fmt::format("{}: a width of {} is not a multiple of {} heads.", path, config.width, config.heads));
+  return config;
+}
+
+ModelConfig parse_model_config(const std::string& text, const std::string& place) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) throw UsageError(fmt::format("{} does not say what model it is of.", place));
+  ModelConfig config = config_of(json, place);
+  config.name = place;
   return config;
 }
 

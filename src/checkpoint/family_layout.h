@@ -58,7 +58,4 @@ const FamilyLayout* find_family(std::string_view model_type);  // null: none of 
 std::vector<std::string_view> family_names();
 const FamilyLayout& family_of(const ModelConfig& config);
 
-// What config.json says.
-std::string config_text(const ModelConfig& config, DType dtype);
-
 }  // namespace headrace

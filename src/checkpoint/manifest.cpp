@@ -119,6 +119,7 @@ Manifest parse(const Json& json) {
   manifest.dtype = json.at("dtype").get<std::string>();
   manifest.states = parse_states(json.at("states"));
   manifest.training = json.at("training").dump();
+  manifest.model = json.at("model").dump();
   for (const Json& one : json.at("parameters")) manifest.parameters.push_back(parse_parameter(one));
   for (const Json& one : json.at("files")) manifest.files.push_back(parse_file(one));
   const std::vector<StoredArray> arrays = stored_arrays(manifest.states);
@@ -166,6 +167,7 @@ std::string to_text(const Manifest& manifest) {
                      {"dtype", manifest.dtype},
                      {"states", states_json(manifest.states)},
                      {"training", Json::parse(manifest.training)},
+                     {"model", Json::parse(manifest.model.empty() ? "null" : manifest.model)},
                      {"arrays", std::move(arrays)},
                      {"parameters", std::move(parameters)},
                      {"files", std::move(files)},

@@ -46,6 +46,7 @@ struct Manifest {
   std::string dtype;     // of the model's parameters
   StateFormat states;    // master is never `none`
   std::string training;  // opaque here: encode_training_state
+  std::string model;     // config.json of the model, or "null"
   std::vector<ManifestParameter> parameters;
   std::vector<ManifestFile> files;
   std::vector<ManifestSlice> slices;

@@ -141,6 +141,7 @@ class Checkpointer::Save {
   void publish() {
     if (!owns_folder_) return;
     manifest_.written_by = of_.options_.written_by;
+    manifest_.model = of_.options_.model;
     manifest_.step = state_.iteration;
     manifest_.world_size = static_cast<std::uint32_t>(of_.communicator_.size());
     manifest_.stage = of_.engine_options_.stage;

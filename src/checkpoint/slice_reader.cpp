@@ -35,11 +35,12 @@ Bytes SliceReader::memory_bytes(const Manifest& manifest) {
 }
 
 SliceReader::SliceReader(const std::string& folder, Manifest manifest, IoEngine& engine,
-                         std::span<std::byte> memory)
+                         std::span<std::byte> memory, What what)
     : folder_(folder),
       manifest_(std::move(manifest)),
       engine_(engine),
       arrays_(stored_arrays(manifest_.states)),
+      read_arrays_(what == What::masters_alone ? 1 : arrays_.size()),
       files_(manifest_.files.size()) {
   check_files();
   index_slices();
@@ -115,12 +116,12 @@ void SliceReader::load(std::uint32_t parameter, std::size_t piece) {
   if (wanted == loaded_) return;
   loaded_ = ~0u;
   std::vector<IoTicket> tickets;
-  for (std::size_t a = 0; a < arrays_.size(); ++a) {
+  for (std::size_t a = 0; a < read_arrays_; ++a) {
     const ManifestSlice& slice = manifest_.slices[others_[wanted][a]];
     tickets.push_back(engine_.submit(IoDirection::read, file(slice.file), slice.begin,
                                      HostLease::borrowed(buffers_[a]), arrays_[a].bytes_of(slice.numel)));
   }
-  for (std::size_t a = 0; a < arrays_.size(); ++a) {
+  for (std::size_t a = 0; a < read_arrays_; ++a) {
     const ManifestSlice& slice = manifest_.slices[others_[wanted][a]];
     const Bytes bytes = arrays_[a].bytes_of(slice.numel);
     const std::string& path = file(slice.file).path();

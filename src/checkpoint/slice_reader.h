@@ -19,9 +19,11 @@ namespace headrace {
 
 class SliceReader {
  public:
+  enum class What : std::uint8_t { states, masters_alone };
   // `memory`: memory_bytes(manifest), page-aligned. Throws CorruptData where slices overlap or leave
   // something out, and where files are missing or of another size: all of them.
-  SliceReader(const std::string& folder, Manifest manifest, IoEngine& engine, std::span<std::byte> memory);
+  SliceReader(const std::string& folder, Manifest manifest, IoEngine& engine, std::span<std::byte> memory,
+              What what = What::states);
   static Bytes memory_bytes(const Manifest& manifest);
 
   const Manifest& manifest() const { return manifest_; }
@@ -44,6 +46,7 @@ class SliceReader {
   Manifest manifest_;
   IoEngine& engine_;
   std::vector<StoredArray> arrays_;
+  std::size_t read_arrays_;  // the first so many of them
   std::vector<std::optional<IoFile>> files_;
   std::vector<std::vector<std::uint32_t>> pieces_;  // by parameter: its slices of array 0, by first element
   std::vector<std::vector<std::uint32_t>> others_;  // by slice of array 0: those of all arrays

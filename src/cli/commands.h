@@ -14,6 +14,7 @@ namespace headrace::cli {
 void add_train(CLI::App& program, int& status);
 void add_plan(CLI::App& program, int& status);
 void add_inspect(CLI::App& program, int& status);
+void add_export(CLI::App& program, int& status);
 void add_doctor(CLI::App& program, int& status);
 void add_bench(CLI::App& program, int& status);
 void add_tune(CLI::App& program, int& status);

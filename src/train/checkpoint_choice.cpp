@@ -7,6 +7,7 @@
 #include "headrace/errors.h"
 #include "headrace/files.h"
 #include "headrace/log.h"
+#include "headrace/model_folder.h"
 
 namespace headrace {
 namespace {
@@ -71,7 +72,8 @@ CheckpointOptions checkpoint_options(const ResolvedOptions& options) {
   return {.directory = options.checkpoint.directory,
           .keep_last = options.checkpoint.keep_last,
           .leads_host = options.launch.local_rank == 0,
-          .written_by = "headrace " HEADRACE_VERSION};
+          .written_by = "headrace " HEADRACE_VERSION,
+          .model = model_config_text(options.model, options.engine.dtype)};
 }
 
 }  // namespace headrace

@@ -90,7 +90,7 @@ class ModelFolder(ProgramTest):
         self.refused("train", "--model", folder, *RUN, status=1, says=["model.safetensors is not a sound safetensors file"])
 
     def test_what_the_native_model_cannot_do_is_refused_by_key(self):
-        for key, value in (("scale_attn_by_inverse_layer_idx", True), ("activation_function", "relu"), ("n_inner", 100)):
+        for key, value in (("scale_attn_by_inverse_layer_idx", True), ("activation_function", "relu"), ("reorder_and_upcast_attn", True)):
             folder = self.folder_of(SHAPE | {key: value})
             for command in ("train", "plan"):
                 arguments = RUN if command == "train" else []

@@ -115,6 +115,43 @@ class FromTransformers(Folders):
         self.expect_same_loss(self.save(model.transformer), model)
 
 
+class LlamaFromTransformers(FromTransformers):
+    def random(self, **keys):
+        torch.manual_seed(2)
+        config = transformers.LlamaConfig(**{"vocab_size": 300, "max_position_embeddings": 64, "hidden_size": 64,
+                                             "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 4,
+                                             "num_key_value_heads": 2, "rope_theta": 5000.0, "rms_norm_eps": 1e-5,
+                                             "initializer_range": 0.2, **keys})
+        model = transformers.LlamaForCausalLM(config)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.dim() == 1:
+                    parameter += 0.3 * torch.randn_like(parameter)
+        return model
+
+    def test_a_saved_model_has_the_same_loss(self):
+        for keys in ({}, {"tie_word_embeddings": True}, {"num_key_value_heads": 4}, {"num_key_value_heads": 1, "head_dim": 32}):
+            with self.subTest(**keys):
+                model = self.random(**keys)
+                self.expect_same_loss(self.save(model), model)
+
+    def test_so_has_one_in_shards(self):
+        model = self.random()
+        self.expect_same_loss(self.save(model, max_shard_size="100KB"), model)
+
+    def test_so_have_files_of_16_bits(self):
+        model = self.random().to(torch.bfloat16)
+        self.expect_same_loss(self.save(model), model)
+
+    def test_so_has_the_decoder_alone_without_the_prefix_of_its_names(self):
+        model = self.random(tie_word_embeddings=True)
+        self.expect_same_loss(self.save(model.model), model)
+
+    def test_so_has_one_whose_head_is_not_tied(self):
+        model = self.random(tie_word_embeddings=False)
+        self.expect_same_loss(self.save(model), model)
+
+
 class ToTransformers(Folders):
     def exported(self, dtype="fp32", shard_bytes=5_000_000_000, tied="tied"):
         folder = self.root / f"exported-{dtype}-{shard_bytes}-{tied}"

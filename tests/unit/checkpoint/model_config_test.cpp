@@ -45,7 +45,7 @@ TEST_F(ModelConfigFile, what_is_written_is_read_back) {
                               .vocabulary = 100,
                               .max_positions = 17,
                               .tied_embedding = tied};
-    const ModelConfig config = read(config_text(written, DType::bf16));
+    const ModelConfig config = read(model_config_text(written, DType::bf16));
     EXPECT_EQ(config.layers, 3);
     EXPECT_EQ(config.width, 24);
     EXPECT_EQ(config.heads, 4);
@@ -74,8 +74,8 @@ TEST_F(ModelConfigFile, the_general_names_of_keys_are_read_too) {
 TEST_F(ModelConfigFile, what_the_native_model_does_not_compute_is_refused_by_its_key) {
   for (const auto& [key, value] :
        std::vector<std::pair<std::string, std::string>>{{"activation_function", "\"relu\""},
-                                                        {"n_inner", "33"},
-                                                        {"layer_norm_epsilon", "1e-06"},
+                                                        {"n_inner", "33.5"},
+                                                        {"layer_norm_epsilon", "-1e-06"},
                                                         {"scale_attn_weights", "false"},
                                                         {"scale_attn_by_inverse_layer_idx", "true"},
                                                         {"reorder_and_upcast_attn", "true"},
@@ -91,6 +91,35 @@ TEST_F(ModelConfigFile, what_the_native_model_does_not_compute_is_refused_by_its
       refusal(with(
           R"("n_inner": 32, "activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 0.00001)")),
       "");
+}
+
+TEST_F(ModelConfigFile, of_a_llama_what_is_written_is_read_back) {
+  ModelConfig written;
+  written.family = ModelFamily::llama;
+  written.layers = 2, written.width = 48, written.heads = 6, written.key_heads = 2, written.head_width = 16;
+  written.vocabulary = 300, written.max_positions = 70, written.mlp_width = 112;
+  written.norm_epsilon = 1e-6f, written.rope_theta = 500000.0f, written.tied_embedding = false;
+  const ModelConfig config = read(model_config_text(written, DType::bf16));
+  EXPECT_EQ(config.family, ModelFamily::llama);
+  EXPECT_EQ(config.heads, 6);
+  EXPECT_EQ(config.key_heads, 2);
+  EXPECT_EQ(config.head_width, 16);
+  EXPECT_EQ(config.mlp_width, 112);
+  EXPECT_EQ(config.norm_epsilon, 1e-6f);
+  EXPECT_EQ(config.rope_theta, 500000.0f);
+  EXPECT_FALSE(config.tied_embedding);
+}
+
+TEST_F(ModelConfigFile, of_a_llama_positions_are_read_where_either_version_keeps_them) {
+  const auto llama = [](const std::string& line) { return R"({"model_type": "llama", )" + line + "}"; };
+  EXPECT_EQ(read(llama(R"("rope_theta": 5e5)")).rope_theta, 500000.0f);
+  EXPECT_EQ(read(llama(R"("rope_parameters": {"rope_type": "default", "rope_theta": 5e5})")).rope_theta,
+            500000.0f);
+  EXPECT_EQ(read(llama(R"("rope_scaling": null)")).rope_theta, 10000.0f);
+  for (const std::string line : {R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})",
+                                 R"("rope_parameters": {"rope_type": "yarn"})", R"("attention_bias": true)",
+                                 R"("hidden_act": "gelu")", R"("rope_theta": 0)"})
+    EXPECT_NE(refusal(llama(line)), "") << line;
 }
 
 TEST_F(ModelConfigFile, other_families_and_impossible_shapes_are_refused) {

@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "headrace/elapsed.h"
+#include "headrace/errors.h"
+#include "headrace/model_folder.h"
+#include "src/cli/commands.h"
+
+namespace headrace::cli {
+namespace {
+
+struct ExportFlags {
+  std::string checkpoint, to, dtype, shard_size = "5GB";
+};
+
+std::optional<DType> dtype_of(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    if (name == name_of(dtype)) return dtype;
+  throw UsageError(fmt::format("--dtype: \"{}\" is not one of fp32, bf16 and fp16.", shortened(name)));
+}
+
+int run(const ExportFlags& flags) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto io = make_io_engine({});
+  const ExportedModel model = export_checkpoint(
+      flags.checkpoint, flags.to, *io,
+      {.dtype = dtype_of(flags.dtype), .shard_bytes = parse_bytes(flags.shard_size, "--shard-size")});
+  fmt::print("wrote {}: {}, {} in {:.1f} s\n", flags.to, fmt::join(model.files, ", "),
+             format_bytes(model.bytes), seconds_since(start));
+  return 0;
+}
+
+}  // namespace
+
+void add_export(CLI::App& program, int& status) {
+  CLI::App* command =
+      program.add_subcommand("export", "write a checkpoint's weights as a folder that transformers opens");
+  const auto flags = std::make_shared<ExportFlags>();
+  command->add_option("CHECKPOINT", flags->checkpoint, "a folder like runs/a/step-00001200")->required();
+  command->add_option("--to", flags->to, "the folder to make: it does not exist yet, or is empty")
+      ->required()
+      ->type_name("DIR");
+  command->add_option("--dtype", flags->dtype, "fp32, bf16 or fp16 (default: of the run's parameters)")
+      ->type_name("TYPE");
+  command->add_option("--shard-size", flags->shard_size, "most data of one file (default 5GB)")
+      ->type_name("SIZE");
+  command->footer(
+      "The folder has config.json and safetensors files; it is complete or not there. Memory does not grow "
+      "with\n"
+      "the model. `train --model DIR` opens it too.\n\n"
+      "Example:\n"
+      "  headrace export runs/a/step-00001200 --to gpt2-mine --dtype bf16\n"
+      "  python3 -c \"import transformers; transformers.AutoModelForCausalLM.from_pretrained('gpt2-mine')\"");
+  command->callback([flags, &status] { status = run(*flags); });
+}
+
+}  // namespace headrace::cli
