@@ -24,8 +24,13 @@ void check_decoder(const ModelConfig& config, const ModelOptions& options) {
           config,
           fmt::format("{} layers, width {}, {} heads, vocabulary {}, {} positions: each must be positive",
                       config.layers, config.width, config.heads, config.vocabulary, config.max_positions));
+  require(config.mlp_width >= 0 && config.key_heads >= 0 && config.head_width >= 0, config,
+          fmt::format("MLP of width {}, {} heads of keys, heads of width {}: none may be negative",
+                      config.mlp_width, config.key_heads, config.head_width));
   require(config.head_width > 0 || config.width % config.heads == 0, config,
           fmt::format("width {} is not a multiple of {} heads", config.width, config.heads));
+  require(std::int64_t{config.heads} * config.head_columns() <= std::numeric_limits<std::int32_t>::max(),
+          config, fmt::format("{} heads of width {} are too wide", config.heads, config.head_columns()));
   require(config.norm_epsilon > 0, config,
           fmt::format("the norms' epsilon is {}: it must be positive", config.norm_epsilon));
   require(options.batch > 0 && options.sequence > 0, config,

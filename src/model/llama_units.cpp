@@ -31,8 +31,7 @@ bool fills_alignment(std::int64_t numel) {
 
 void check_llama(const ModelConfig& config, const ModelOptions& options) {
   check_decoder(config, options);
-  const int depth = config.head_columns(), key_heads = config.key_head_count();
-  const std::int64_t width = config.width;
+  const std::int64_t width = config.width, depth = config.head_columns(), key_heads = config.key_head_count();
   require(config.rope_scaling.empty(), config,
           fmt::format("rope_scaling \"{}\" is not implemented: positions are turned by rope_theta alone",
                       config.rope_scaling));

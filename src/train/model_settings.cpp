@@ -1,6 +1,5 @@
 // Settings of the model, the data and the length of the run.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "headrace/errors.h"
 #include "src/train/setting_access.h"
@@ -11,6 +10,19 @@ namespace {
 
 constexpr const char* group = "Model and data";
 constexpr const char* batch = "Batch and length of the run";
+
+// "gpt2-nano|mini, llama-nano": names of one family follow each other and share what stands before the dash.
+std::string preset_list() {
+  std::string list, family;
+  for (const std::string& name : model_preset_names()) {
+    const std::size_t dash = name.find('-') + 1;
+    const bool another = name.substr(0, dash) != family;
+    if (!list.empty()) list += another ? ", " : "|";
+    list += another ? name : name.substr(dash);
+    family = name.substr(0, dash);
+  }
+  return list;
+}
 
 void set_dtype(Settings& settings, const ConfigValue& value) {
   settings.dtype = static_cast<DType>(value.choice({"fp32", "bf16", "fp16"}));
@@ -28,8 +40,7 @@ void set_token_bits(Settings& settings, const ConfigValue& value) {
 
 std::vector<NativeSetting> model_group() {
   return {
-      {{"model", group, "NAME|DIR",
-        fmt::format("{} or a model's folder (required)", fmt::join(model_preset_names(), ", "))},
+      {{"model", group, "NAME|DIR", fmt::format("{} or a model's folder (required)", preset_list())},
        set_text<&S::model>,
        get_optional_text<&S::model>},
       {{"data", group, "PATH",

@@ -85,6 +85,8 @@ TEST(Llama, impossible_configurations_are_refused_and_say_why) {
   EXPECT_EQ(refusal_of(small), "");
   EXPECT_THAT(with([](ModelConfig& c) { c.rope_scaling = "llama3"; }), HasSubstr("rope_scaling \"llama3\""));
   EXPECT_THAT(with([](ModelConfig& c) { c.key_heads = 3; }), HasSubstr("heads of keys"));
+  EXPECT_THAT(with([](ModelConfig& c) { c.key_heads = -2; }), HasSubstr("negative"));
+  EXPECT_THAT(with([](ModelConfig& c) { c.head_width = 1 << 30; }), HasSubstr("too wide"));
   EXPECT_THAT(with([](ModelConfig& c) { c.head_width = 17; }), HasSubstr("even"));
   EXPECT_THAT(with([](ModelConfig& c) { c.rope_theta = 0; }), HasSubstr("rope_theta"));
   EXPECT_THAT(with([](ModelConfig& c) { c.norm_epsilon = 0; }), HasSubstr("epsilon"));
