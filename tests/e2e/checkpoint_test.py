@@ -1,5 +1,4 @@
 """Checkpoints as users save and load them: at any number of ranks, in any placement, and what is said where one cannot."""
-import pathlib
 import subprocess
 
 import headrace_job
@@ -72,6 +71,23 @@ class Checkpoints(job_test.JobTest):
         self.assert_status(0, fresh)
         self.assertEqual([1, 2], [step["step"] for step in fresh.steps])
         self.assertLess(fresh.steps[0]["loss"], 5.5)  # not that of random weights
+
+    # C11, C12
+    def test_an_export_holds_the_weights_of_the_checkpoint_whatever_the_family_and_the_ranks(self):
+        for model, ranks, placement in (("gpt2-nano", 3, {}), ("llama-nano", 1, RESIDENT)):
+            more = {"model": model, "dtype": "fp32", "eval_data": self.corpus, "eval_batches": 2}
+            saved = self.train(ranks, checkpoint_dir=self.checkpoints, keep_last=1, steps=3, **more, **placement)
+            self.assert_status(0, saved)
+            folder = self.folder / f"exported-{model}"
+            export = [str(self.program), "export", str(self.newest()), "--to", str(folder)]
+            self.assertEqual(0, subprocess.run(export, stdout=subprocess.DEVNULL).returncode)
+            self.assertNotEqual(0, subprocess.run(export, stderr=subprocess.DEVNULL).returncode)  # it is there
+            opened = self.train(ranks, name="opened", steps=1, learning_rate=0, **{**more, "model": folder}, **placement)
+            self.assert_status(0, opened)
+            losses = [run.steps[-1]["eval_loss"] for run in (saved, opened)]
+            self.assertLess(abs(losses[0] - losses[1]) / losses[0], 1e-6, losses)
+            for kept in self.checkpoints.glob("step-*"):
+                subprocess.run(["rm", "-r", str(kept)], check=True)
 
     def test_a_stopped_run_saves_and_a_checkpoint_of_another_model_is_refused_by_name(self):
         job = headrace_job.Job(self.program, self.options(steps=100000, checkpoint_dir=self.checkpoints, **RESIDENT), self.folder)
