@@ -59,8 +59,8 @@ void quantise(std::span<const float> values, bool squared, std::byte* codes, flo
   const float inverse = inverse_scale(scale);
   constexpr std::uint32_t half = 0x8000;  // in the place of random bits: the nearest code
   for (const float value : values)
-    *codes++ =
-        static_cast<std::byte>(squared ? encode_root(kept(value), inverse) : encode_signed(value, inverse));
+    *codes++ = static_cast<std::byte>(squared ? encode_root(kept(value), inverse, half)
+                                              : encode_signed(value, inverse, half));
 }
 
 }  // namespace

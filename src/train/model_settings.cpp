@@ -40,7 +40,7 @@ void set_token_bits(Settings& settings, const ConfigValue& value) {
 
 std::vector<NativeSetting> model_group() {
   return {
-      {{"model", group, "NAME|DIR", fmt::format("{} or a model's folder (required)", preset_list())},
+      {{"model", group, "NAME|DIR", fmt::format("{} or a folder (required)", preset_list())},
        set_text<&S::model>,
        get_optional_text<&S::model>},
       {{"data", group, "PATH",
