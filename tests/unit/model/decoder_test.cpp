@@ -145,6 +145,37 @@ TEST_P(DecoderOfFamily, evaluate_takes_no_more_memory_than_training) {
   }
 }
 
+// Relative distance of all gradients, unscaled, from those of fp32.
+double distance_from_fp32(const ModelConfig& config, DType dtype, float loss_scale) {
+  ModelOptions low = small_options, high = small_options;
+  low.dtype = dtype, high.dtype = DType::f32;
+  ModelRun low_run(config, low), high_run(config, high);
+  const auto tokens = hashed_tokens(0, config, high);
+  EXPECT_NEAR(low_run.forward_backward(tokens, loss_scale), high_run.forward_backward(tokens), 0.01);
+  double difference = 0, total = 0;
+  for (std::size_t u = 0; u < low_run.hooks.units.size(); ++u)
+    for (std::uint64_t i = 0; i < low_run.hooks.units[u].layout.numel; ++i) {
+      const double exact = high_run.hooks.gradient_at(u, i);
+      difference += std::pow(low_run.hooks.gradient_at(u, i) / loss_scale - exact, 2);
+      total += exact * exact;
+    }
+  return std::sqrt(difference / total);
+}
+
+TEST_P(DecoderOfFamily, bf16_follows_fp32) {
+  EXPECT_LT(distance_from_fp32(config(), DType::bf16, 1), 0.02);
+}
+
+TEST_P(DecoderOfFamily, fp16_with_a_loss_scale_follows_fp32_eight_times_as_closely_as_bf16) {
+  EXPECT_LT(distance_from_fp32(config(), DType::f16, 4096), 0.02 / 8);
+}
+
+// What the scale is for: without one, gradients fall below the smallest fp16.
+TEST_P(DecoderOfFamily, fp16_loses_gradients_that_a_loss_scale_keeps) {
+  EXPECT_GT(distance_from_fp32(config(), DType::f16, 0x1p-10f),
+            4 * distance_from_fp32(config(), DType::f16, 4096));
+}
+
 TEST_P(DecoderOfFamily, too_little_device_memory_does_not_fit_and_leaves_nothing_charged) {
   ModelRun run(config(), small_options, 2, Bytes{64} << 10);
   const auto tokens = hashed_tokens(0, config(), small_options);

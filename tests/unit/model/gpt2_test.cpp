@@ -124,36 +124,6 @@ TEST(Gpt2, sequence_of_one_token_and_no_layer_work) {
   }
 }
 
-// Relative distance of all gradients, unscaled, from those of fp32.
-double distance_from_fp32(DType dtype, float loss_scale) {
-  ModelOptions low = small_options, high = small_options;
-  low.dtype = dtype, high.dtype = DType::f32;
-  ModelRun low_run(small, low), high_run(small, high);
-  const auto tokens = hashed_tokens(0, small, high);
-  EXPECT_NEAR(low_run.forward_backward(tokens, loss_scale), high_run.forward_backward(tokens), 0.01);
-  double difference = 0, total = 0;
-  for (std::size_t u = 0; u < low_run.hooks.units.size(); ++u)
-    for (std::uint64_t i = 0; i < low_run.hooks.units[u].layout.numel; ++i) {
-      const double exact = high_run.hooks.gradient_at(u, i);
-      difference += std::pow(low_run.hooks.gradient_at(u, i) / loss_scale - exact, 2);
-      total += exact * exact;
-    }
-  return std::sqrt(difference / total);
-}
-
-TEST(Gpt2, bf16_follows_fp32) {
-  EXPECT_LT(distance_from_fp32(DType::bf16, 1), 0.02);
-}
-
-TEST(Gpt2, fp16_with_a_loss_scale_follows_fp32_eight_times_as_closely_as_bf16) {
-  EXPECT_LT(distance_from_fp32(DType::f16, 4096), 0.02 / 8);
-}
-
-// What the scale is for: without one, gradients fall below the smallest fp16.
-TEST(Gpt2, fp16_loses_gradients_that_a_loss_scale_keeps) {
-  EXPECT_GT(distance_from_fp32(DType::f16, 0x1p-10f), 4 * distance_from_fp32(DType::f16, 4096));
-}
-
 // 50257 is no multiple of any vector or tile; 200 rows of it are more than one piece of logits.
 TEST(Gpt2, large_odd_vocabulary_goes_in_pieces_with_the_gradient_of_the_whole) {
   const ModelConfig config{
