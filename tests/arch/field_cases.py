@@ -4,7 +4,7 @@ import re
 
 CASES = ["A1", "A2", "A3", "A4", "A5", "A7", "A8", "A9", "A11", "A12", "A13", "A15", "A16", "A17", "A20", "A22", "M1", "M2", "M3",
          "N4", "N5", "N6", "N7", "N8", "N9", "N10", "N15", "N16", "N18", "N19", "N20", "T2", "T4", "T5", "P1", "P2", "P3", "P5",
-         "C11"]
+         "C1", "C3", "C4", "C5", "C6", "C7", "C8", "C11", "C13", "C14", "C15", "C19", "C20", "C21", "C22"]
 GOOGLE_TEST = re.compile(r"\b(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
 PYTHON_TEST = re.compile(r"^    def (test_\w+)\(", re.MULTILINE)
 
