@@ -58,8 +58,7 @@ struct CheckpointSettings {
   std::uint64_t every = 0, keep_last = 0;  // 0: at the end alone; all
   bool resume_latest = false, allow_fresh = false;
   std::string resume, weights;  // a checkpoint's path, or empty
-  bool loads() const { return resume_latest || !resume.empty() || !weights.empty(); }
-  bool any() const { return loads() || !directory.empty(); }
+  bool any() const { return resume_latest || !(resume + weights + directory).empty(); }
 };
 
 struct ResolvedOptions {
@@ -90,7 +89,6 @@ struct ResolvedOptions {
   std::optional<Bytes> swap_cache_bytes;       // none: what a host limit leaves
   bool resume_swap = false, overwrite_swap = false;
   CheckpointSettings checkpoint;
-
   std::string metrics_path;
   std::uint64_t log_every = 0;
   double timeout_seconds = 600;
