@@ -55,7 +55,10 @@ SliceReader::SliceReader(const std::string& folder, Manifest manifest, IoEngine&
       loaded_states_.master = buffers_[a].data();
     } else {
       MomentArray& moment = loaded_states_.moments[static_cast<std::size_t>(array.moment)];
-      (array.scales ? reinterpret_cast<std::byte*&>(moment.scales) : moment.values) = buffers_[a].data();
+      if (array.scales)
+        moment.scales = reinterpret_cast<float*>(buffers_[a].data());
+      else
+        moment.values = buffers_[a].data();
     }
   }
 }
