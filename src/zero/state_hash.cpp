@@ -73,20 +73,19 @@ std::uint64_t hash_states(std::string_view parameter, std::uint64_t first, const
                           const StateArrays& arrays, std::uint64_t at, std::uint64_t numel) {
   constexpr std::uint64_t piece_numel = 64 * quantised_block_numel;  // stays in the first cache
   float values[piece_numel];
-  const std::uint64_t key = state_key(parameter, StateKind::master);
   std::uint64_t sum = 0;
   for (std::uint64_t done = 0; done < numel; done += piece_numel) {
     const std::uint64_t piece = std::min(piece_numel, numel - done);
-    const auto add = [&](std::uint64_t kind) {
-      sum += hash_values(key ^ kind, first + done, {values, piece});
+    const auto add = [&](StateKind kind) {
+      sum += hash_values(state_key(parameter, kind), first + done, {values, piece});
     };
     if (format.master != MasterDType::none) {
       read_master(format.master, arrays.master, at + done, piece, values);
-      add(0);
+      add(StateKind::master);
     }
     for (int m = 0; m < moment_count(format); ++m) {
       read_moment(format, m, arrays.moments[static_cast<std::size_t>(m)], at + done, piece, values);
-      add(static_cast<std::uint64_t>(m) + 1);
+      add(static_cast<StateKind>(m + 1));
     }
   }
   return sum;

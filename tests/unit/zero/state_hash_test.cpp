@@ -44,6 +44,21 @@ TEST(StateHash, the_key_mixes_xxh64_of_the_name_with_the_kind) {
   EXPECT_EQ(state_key("abc", StateKind::moment_1), splitmix64(0x44BC2CF5AD77099Bull));
 }
 
+TEST(StateHash, of_states_takes_each_array_by_the_key_of_its_kind) {
+  constexpr std::uint64_t numel = 40;
+  const std::vector<float> values = some_values(3 * numel);
+  std::vector<float> memory = values;
+  const StateFormat adam;
+  const StateArrays arrays = state_arrays(adam, reinterpret_cast<std::byte*>(memory.data()), numel);
+  std::uint64_t sum = 0;
+  for (const StateKind kind : {StateKind::master, StateKind::moment_0, StateKind::moment_1}) {
+    const auto* const array =
+        kind == StateKind::master ? arrays.master : arrays.moments[static_cast<std::size_t>(kind) - 1].values;
+    sum += hash_values(state_key("w", kind), 7, {reinterpret_cast<const float*>(array), numel});
+  }
+  EXPECT_EQ(hash_states("w", 7, adam, arrays, 0, numel), sum);
+}
+
 TEST(StateHash, neighbours_that_change_places_between_two_kinds_of_state_count) {
   const std::vector<float> before = some_values(16);
   for (const char* name : {"a", "b", "c", "w", "wte", "h.0.attn.weight"})
