@@ -44,7 +44,8 @@ class CheckpointTest : public ::testing::Test {
                                 {.directory = checkpoints(),
                                  .keep_last = keep_last,
                                  .leads_host = at.rank == 0,
-                                 .written_by = "test"});
+                                 .written_by = "test",
+                                 .model = ""});
       const Checkpointer::Saved saved = checkpointer.save(state);
       if (at.rank == 0) saved_ = saved;
     };

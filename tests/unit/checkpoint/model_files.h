@@ -32,7 +32,7 @@ inline ModelConfig exported_config(bool tied) {
           .tied_embedding = tied};
 }
 inline std::vector<UnitSpec> units_of(const ModelConfig& config) {
-  return make_gpt2(config, {.batch = 1, .sequence = 1})->unit_specs();
+  return make_model(config, {.batch = 1, .sequence = 1})->unit_specs();
 }
 
 // Exact in every dtype.
