@@ -40,10 +40,10 @@ def write_corpus(path, size_bytes=1 << 17, seed=7):
 
 def flags(options):
     """{"batch_size": 2, "recompute": True} -> ["--batch-size", "2", "--recompute"]; None and False are left out, of a list each
-    value has the flag. Who resumes overwrites nothing."""
+    value has the flag. Who resumes from the swap path overwrites nothing."""
     result = []
     for name, values in options.items():
-        if name == "overwrite_swap" and options.get("resume"):
+        if name == "overwrite_swap" and options.get("resume") == "swap":
             continue
         for value in values if isinstance(values, list) else [values]:
             if value is None or value is False:
