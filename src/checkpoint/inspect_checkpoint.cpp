@@ -175,7 +175,8 @@ class Inspection {
 }  // namespace
 
 bool is_checkpoint(const std::string& path) {
-  return files::file_exists(files::join(path, manifest_name));
+  std::error_code unseen;  // what may not be looked at is none, as far as can be told
+  return std::filesystem::exists(files::join(path, manifest_name), unseen);
 }
 
 CheckpointReport inspect_checkpoint(const std::string& path, const InspectOptions& options, IoEngine& engine,

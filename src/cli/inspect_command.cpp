@@ -195,9 +195,7 @@ void add_inspect(CLI::App& program, int& status) {
   const auto flags = std::make_shared<InspectFlags>();
   command
       ->add_option("PATH", flags->paths,
-                   "the swap paths of a run, or one rank's folders in them (some find the others); or a "
-                   "checkpoint, or the "
-                   "folder of a run's checkpoints (--verify, --hash: its newest)")
+                   "a run's swap paths, or one rank's folders in them; a checkpoint, or a folder of some")
       ->required()
       ->type_name("DIR");
   command->add_flag("--verify", flags->options.verify, "read every committed byte and check it");
@@ -209,7 +207,8 @@ void add_inspect(CLI::App& program, int& status) {
                     "rebuild by parity what is missing or damaged, and check every committed byte");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->footer(
-      "Without --repair it opens everything read-only; a running job is not disturbed.\n"
+      "Without --repair it opens everything read-only; a running job is not disturbed. Some of a run's swap\n"
+      "paths find the others. Of a folder of several checkpoints, --verify and --hash look at the newest.\n"
       "--repair takes all swap paths, and a new empty folder in the place of one that is gone; --verify,\n"
       "--hash, --blocks and --journal are of what is there afterwards.\n"
       "Exit status: 0 all is well, 1 something is damaged, 2 wrong usage, 130 stopped (Ctrl-C).\n\n"

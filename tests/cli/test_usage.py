@@ -25,7 +25,7 @@ class Help(ProgramTest):
 
     def test_commands_of_later_versions_are_not_offered(self):
         text = self.succeeds("--help").stdout
-        for command in ("generate", "export"):
+        for command in ("generate",):
             self.assertNotIn(command, text)
             self.refused(command, says=["not known"])
 
@@ -99,7 +99,7 @@ class Names(ProgramTest):
             ("--steps", "-3", "at least 1"), ("--steps", "many", "whole number"), ("--stage", "4", "from 0 to 3"),
             ("--learning-rate", "-1", "at least 0"), ("--learning-rate", "nan", "at least 0"),
             ("--device-memory", "12XB", "64MiB"), ("--offload-optimizer", "nvm", "Did you mean nvme?"),
-            ("--swap-buffers", "2", "from 3"), ("--dtype", "fp17", "fp16"), ("--resume", "latest", "swap"),
+            ("--swap-buffers", "2", "from 3"), ("--dtype", "fp17", "fp16"), ("--resume", "latest", "--checkpoint-dir"),
             ("--device-memory", "0", "no limit"), ("--host-memory", "1.5", "fraction"), ("--timeout", "0", "from 1"),
             ("--link-bandwidth", "1", "1MB/s"), ("--steps", "99999999999999999999", "The largest is"),
             ("--metrics", "", "empty"), ("--clip", "1e400", "64-bit"), ("--durability", "none", "--offload-optimizer nvme"),
@@ -122,8 +122,8 @@ class Data(ProgramTest):
         self.refused("train", *TINY, "--eval-data", "nothing.txt", says=["nothing.txt"])
         self.refused("train", *TINY, "--eval-every", "5", says=["--eval-data"])
 
-    def test_token_files_are_named_as_not_available(self):
-        self.refused("train", *self.data(self.write("tokens.bin", "x" * 100)), says=["tokens.bin", "token files"])
+    def test_ids_of_another_vocabulary_are_refused_with_their_place(self):
+        self.refused("train", *self.data(self.write("tokens.bin", "x" * 100)), says=["tokens.bin", "token 0", "--token-bits"])
 
 
 class Batch(ProgramTest):
