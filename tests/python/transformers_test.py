@@ -140,8 +140,9 @@ class LlamaFromTransformers(FromTransformers):
         self.expect_same_loss(self.save(model, max_shard_size="100KB"), model)
 
     def test_so_have_files_of_16_bits(self):
-        model = self.random().to(torch.bfloat16)
-        self.expect_same_loss(self.save(model), model)
+        folder = self.save(self.random().to(torch.bfloat16))
+        # Opened again: `.to` has rounded the rotary frequencies of the module too, which are in no file.
+        self.expect_same_loss(folder, transformers.LlamaForCausalLM.from_pretrained(folder))
 
     def test_so_has_the_decoder_alone_without_the_prefix_of_its_names(self):
         model = self.random(tie_word_embeddings=True)
