@@ -23,10 +23,6 @@ constexpr std::string_view prefix = "step-", partial_suffix = ".partial";
 constexpr const char* latest_name = "latest";
 constexpr const char* lock_name = "lock";
 
-std::string partial_path(const std::string& directory, std::uint64_t step) {
-  return files::join(directory, checkpoint_name(step)) + std::string(partial_suffix);
-}
-
 // "step-00001200" and no other spelling.
 std::optional<std::uint64_t> step_of(const std::string& name) {
   std::uint64_t step = 0;
@@ -107,18 +103,21 @@ Fd lock_checkpoints(const std::string& directory) {
   return lock;
 }
 
-std::string begin_checkpoint(const std::string& directory, std::uint64_t step) {
+std::string partial_checkpoint(const std::string& directory, std::uint64_t step) {
+  return files::join(directory, checkpoint_name(step)) + std::string(partial_suffix);
+}
+
+void begin_checkpoint(const std::string& directory, std::uint64_t step) {
   for (const std::string& name : names_in(directory))
     if (name.starts_with(prefix) && name.ends_with(partial_suffix))
       abandon_checkpoint(files::join(directory, name));
-  const std::string partial = partial_path(directory, step);
+  const std::string partial = partial_checkpoint(directory, step);
   if (const int code = files::make_folder(partial); code != 0)
     throw IoError("make the folder", partial, 0, 0, code);
-  return partial;
 }
 
 void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest) {
-  const std::string partial = partial_path(directory, step), name = checkpoint_name(step);
+  const std::string partial = partial_checkpoint(directory, step), name = checkpoint_name(step);
   files::prepare_replacement(partial, manifest_name, std::as_bytes(std::span(manifest)));
   files::publish_replacement(partial, manifest_name);
   exchange_or_rename(partial, files::join(directory, name));

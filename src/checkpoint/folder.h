@@ -12,8 +12,10 @@ namespace headrace {
 // Holds the folder against other jobs. UsageError where one has it.
 Fd lock_checkpoints(const std::string& directory);
 
-// Makes DIR/step-N.partial, empty; what earlier saves left half done is removed. Returns its path.
-std::string begin_checkpoint(const std::string& directory, std::uint64_t step);
+// DIR/step-N.partial: where a checkpoint is until it is visible.
+std::string partial_checkpoint(const std::string& directory, std::uint64_t step);
+// Makes it, empty; what earlier saves left half done is removed.
+void begin_checkpoint(const std::string& directory, std::uint64_t step);
 // The manifest, then the name. One of the same step is replaced in one rename.
 void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest);
 // Removes a folder that is not visible; what cannot be removed stays.

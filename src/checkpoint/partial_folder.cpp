@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 #include "src/checkpoint/weight_files.h"
 #include "src/checkpoint/whole_file.h"
 
@@ -23,11 +24,6 @@ namespace fs = std::filesystem;
 std::string without_slashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
-}
-
-std::string parent_of(const std::string& path) {
-  const std::string parent = fs::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
 }
 
 // What an export writes, whole or in part.
@@ -55,7 +51,7 @@ void refuse_what_cannot_be_replaced(const std::string& folder) {
   }, above{};
   const bool is_link = ::lstat(folder.c_str(), &itself) != 0 || S_ISLNK(itself.st_mode);
   if (is_link || name.empty() || name == "." || name == ".." ||
-      ::stat(parent_of(folder).c_str(), &above) != 0 || itself.st_dev != above.st_dev)
+      ::stat(files::parent_of(folder).c_str(), &above) != 0 || itself.st_dev != above.st_dev)
     throw UsageError(
         fmt::format("{} is a link, a mount point or no name of a folder's own, which cannot be "
                     "replaced. Give a new folder below it.",
@@ -72,9 +68,9 @@ PartialFolder::PartialFolder(const std::string& folder)
     throw UsageError(
         fmt::format("{} is there already, and is not an empty folder. Give a new one.", folder_));
   if (exists) refuse_what_cannot_be_replaced(folder_);
-  if (!fs::is_directory(parent_of(folder_), error))
+  if (!fs::is_directory(files::parent_of(folder_), error))
     throw UsageError(fmt::format("{} cannot be made: {} is not a folder. Create it (mkdir -p).", folder_,
-                                 parent_of(folder_)));
+                                 files::parent_of(folder_)));
   if (::mkdir(partial_.c_str(), 0755) != 0 && errno != EEXIST)
     throw UsageError(fmt::format("{} cannot be made: {}. Give a folder that can be written.", partial_,
                                  std::strerror(errno)));
@@ -102,10 +98,10 @@ PartialFolder::~PartialFolder() {
 }
 
 void PartialFolder::publish() {
-  flush_folder(partial_);
+  files::sync_folder(partial_);
   if (::rename(partial_.c_str(), folder_.c_str()) != 0) throw IoError("rename", partial_, 0, 0, errno);
   published_ = true;
-  flush_folder(parent_of(folder_));
+  files::sync_folder(files::parent_of(folder_));
 }
 
 }  // namespace headrace

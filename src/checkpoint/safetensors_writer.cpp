@@ -8,6 +8,7 @@
 #include <set>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 
 namespace headrace {
 namespace {
@@ -52,7 +53,7 @@ std::string safetensors_header(const std::vector<TensorDescription>& tensors,
 }
 
 void require_disk_space(const std::string& folder, Bytes bytes, std::string_view what) {
-  const Bytes available = free_disk_bytes(folder);
+  const Bytes available = files::file_system_of(folder).free_bytes;
   if (bytes <= available) return;
   throw DoesNotFit(
       fmt::format("{} takes {}, and the disk of {} has {} free. Free {} there, or write elsewhere.", what,

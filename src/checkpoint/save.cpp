@@ -60,7 +60,7 @@ class Checkpointer::Save {
   // The folder is made by rank 0, and by one rank of each host that does not see it then.
   void open() {
     const std::string& directory = of_.options_.directory;
-    partial_ = files::join(directory, checkpoint_name(state_.iteration)) + ".partial";
+    partial_ = partial_checkpoint(directory, state_.iteration);
     const auto make = [&] {
       owns_folder_ = true;
       begin_checkpoint(directory, state_.iteration);

@@ -35,7 +35,5 @@ class WholeFile {
 };
 
 void write_whole_file(const std::string& folder, std::string_view name, std::string_view contents);
-void flush_folder(const std::string& folder);
-Bytes free_disk_bytes(const std::string& folder);  // that this user may take
 
 }  // namespace headrace
