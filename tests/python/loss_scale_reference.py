@@ -5,12 +5,10 @@ sequences of overflows that C++ can make again.
     loss_scale_reference.py > tests/unit/zero/loss_scale_reference.h       writes it
     loss_scale_reference.py --check tests/unit/zero/loss_scale_reference.h   exit 1 when this deepspeed gives others
 """
-import argparse
-import contextlib
-import io
-import logging
 import re
 import sys
+
+from reference_header import last_list, write_or_check
 
 STEPS = 120
 # first power, window, hysteresis, consecutive hysteresis, minimum, an overflow in one of so many steps (1: in each)
@@ -83,10 +81,7 @@ def header(version: str, scaler_class) -> str:
         lines.append(f"    {{{{0, {power}, {window}, {hysteresis}, {str(consecutive).lower()}, {minimum:g}}},")
         lines.append(f"     {one_in},")
         values = [f"{scale:.17g}" for scale in scales(scaler_class, case)]
-        rows = [values[i:i + 12] for i in range(0, len(values), 12)]
-        for number, part in enumerate(rows):
-            start = "     {" if number == 0 else "      "
-            lines.append(start + ", ".join(part) + ("}}," if number + 1 == len(rows) else ","))
+        lines += last_list(values, 12)
     lines += ["};", "", "}  // namespace headrace::testing", ""]
     return "\n".join(lines)
 
@@ -95,24 +90,11 @@ def figures(text: str) -> list[str]:
     return re.findall(r"[\w.]+", text.split("loss_scale_steps")[1])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", metavar="HEADER", help="compare with a stored header, write nothing")
-    arguments = parser.parse_args()
-    with contextlib.redirect_stdout(io.StringIO()):  # it reports what it finds of the machine
-        import deepspeed
-        from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
-    logging.disable(logging.CRITICAL)
+def make(deepspeed) -> str:
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
     deepspeed.comm.get_rank = lambda: 1  # of no job; only rank 0 prints
-    made = header(deepspeed.__version__, DynamicLossScaler)
-    if arguments.check is None:
-        sys.stdout.write(made)
-        return 0
-    with open(arguments.check, encoding="utf-8") as file:
-        same = figures(file.read()) == figures(made)
-    print(f"deepspeed {deepspeed.__version__}: {'same' if same else 'other'} scales as {arguments.check}")
-    return 0 if same else 1
+    return header(deepspeed.__version__, DynamicLossScaler)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(__doc__, make, figures, "scales"))

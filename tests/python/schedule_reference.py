@@ -5,13 +5,11 @@ schedulers, moved on behind each update that was applied, as its engine does.
     schedule_reference.py > tests/unit/train/schedule_reference.h         writes it
     schedule_reference.py --check tests/unit/train/schedule_reference.h   exit 1 when this deepspeed gives others
 """
-import argparse
-import contextlib
-import io
 import json
-import logging
 import re
 import sys
+
+from reference_header import last_list, write_or_check
 
 STEPS = 16
 RATE = 2e-3  # the optimizer's
@@ -67,10 +65,7 @@ def header(version: str, schedules, torch) -> str:
         lines.append(f'    {{"{name}",')
         lines.append(f'     R"({json.dumps(params)})",')
         values = [f"{rate:.17g}" for rate in rates(schedules, torch, name, params)]
-        rows = [values[i:i + 4] for i in range(0, len(values), 4)]
-        for number, part in enumerate(rows):
-            start = "     {" if number == 0 else "      "
-            lines.append(start + ", ".join(part) + ("}}," if number + 1 == len(rows) else ","))
+        lines += last_list(values, 4)
     lines += ["};", "", "}  // namespace headrace::test", ""]
     return "\n".join(lines)
 
@@ -79,24 +74,11 @@ def figures(text: str) -> list[str]:
     return re.findall(r"[\w.+-]+", text.split("schedule_figures =")[1])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", metavar="HEADER", help="compare with a stored header, write nothing")
-    arguments = parser.parse_args()
-    with contextlib.redirect_stdout(io.StringIO()):  # it reports what it finds of the machine
-        import deepspeed
-        import torch
-        from deepspeed.runtime import lr_schedules
-    logging.disable(logging.CRITICAL)
-    made = header(deepspeed.__version__, lr_schedules, torch)
-    if arguments.check is None:
-        sys.stdout.write(made)
-        return 0
-    with open(arguments.check, encoding="utf-8") as file:
-        same = figures(file.read()) == figures(made)
-    print(f"deepspeed {deepspeed.__version__}: {'same' if same else 'other'} rates as {arguments.check}")
-    return 0 if same else 1
+def make(deepspeed) -> str:
+    import torch
+    from deepspeed.runtime import lr_schedules
+    return header(deepspeed.__version__, lr_schedules, torch)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(__doc__, make, figures, "rates"))
