@@ -35,13 +35,15 @@ class Ticket final : public SwapTicket::State {
 }  // namespace
 
 Transfer::Transfer(std::shared_ptr<Stripes> stripes, IoDirection direction, std::uint32_t block,
-                   std::span<const ExtentEntry> entries, HostLease buffer, ParityBuffers::Slot parity)
+                   std::span<const ExtentEntry> entries, HostLease buffer, ParityBuffers::Slot parity,
+                   bool notes_failures)
     : stripes_(std::move(stripes)),
       direction_(direction),
       block_(block),
       entries_(entries.begin(), entries.end()),
       buffer_(std::move(buffer)),
       parity_(std::move(parity)),
+      notes_failures_(notes_failures),
       good_(entries_.size()) {
   const IoBatch batch(stripes_->engine);
   if (stripes_->map.piece_bytes(block_) == 0) {
@@ -124,7 +126,7 @@ void Transfer::complete_read_piece(const Piece& piece, IoResult result) {
   const Bytes checked = stripes_->map.checked_bytes(block_);
   if (!result.ok()) {
     if (!has_parity() || !is_path_failure(result.code)) return fail(piece.index, result.code);
-    if (result.code != EIO || !path_answers(entry.path))
+    if (notes_failures_ && (result.code != EIO || !path_answers(entry.path)))
       (void)stripes_->group.survives(entry.path, result.code, "reading");
     else
       damage(piece.index, std::strerror(result.code));
@@ -193,7 +195,7 @@ void Transfer::rebuild() {
       corruption_ = fmt::format("what parity gives has CRC32C {:08x}, {:08x} was written", crc,
                                 entries_[piece.index].crc32c);
   }
-  if (corruption_.empty()) tell_rebuilt();
+  if (corruption_.empty() && notes_failures_) tell_rebuilt();
 }
 
 void Transfer::tell_rebuilt() const {

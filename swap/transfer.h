@@ -21,8 +21,10 @@ class Transfer {
  public:
   // Starts it. `entries` are those of the block's pieces. `parity` holds the parity pieces of a write; a read
   // of a block with a piece on a lost path needs one too.
+  // Only who may note that a path is lost says `notes_failures`; without it, failures are this transfer's.
   Transfer(std::shared_ptr<Stripes> stripes, IoDirection direction, std::uint32_t block,
-           std::span<const ExtentEntry> entries, HostLease buffer, ParityBuffers::Slot parity);
+           std::span<const ExtentEntry> entries, HostLease buffer, ParityBuffers::Slot parity,
+           bool notes_failures = true);
   // Blocks until it is complete, checks what was read, and rebuilds by parity what is missing or damaged.
   // Idempotent; does not throw.
   void complete();
@@ -58,6 +60,7 @@ class Transfer {
   const std::vector<ExtentEntry> entries_;
   HostLease buffer_;
   ParityBuffers::Slot parity_;
+  const bool notes_failures_;
   std::vector<Piece> in_flight_;
   std::vector<std::byte*> good_;  // by piece: where it was read to and found right
   struct Problem {

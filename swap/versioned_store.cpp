@@ -7,6 +7,7 @@
 
 #include "headrace/errors.h"
 #include "headrace/log.h"
+#include "swap/table_reader.h"
 
 namespace headrace::swap {
 
@@ -106,6 +107,11 @@ SwapTicket VersionedStore::read(BlockIndex block, HostLease buffer) {
   std::shared_ptr<Transfer> transfer = start_read(block, entries, std::move(buffer));
   reads_[block] = transfer;
   return make_ticket(std::move(transfer));
+}
+
+std::unique_ptr<SwapReader> VersionedStore::reader() const {
+  HEADRACE_CHECK(written_.empty(), "{} is read beside a step that is being written", name());
+  return make_table_reader(stripes_, working_);
 }
 
 // The places of the version that a write of this step makes.

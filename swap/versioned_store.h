@@ -34,6 +34,7 @@ class VersionedStore final : public SwapStore {
   Bytes buffer_bytes(BlockIndex block) const override;
   SwapTicket read(BlockIndex block, HostLease buffer) override;
   SwapTicket write(BlockIndex block, HostLease buffer) override;
+  std::unique_ptr<SwapReader> reader() const override;
   void commit(const SwapCommit& commit) override;
   void release_superseded() override;
   void rollback() override;

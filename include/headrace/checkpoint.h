@@ -4,12 +4,13 @@
 // Complete or invisible: everything is written in `step-00001200.partial`, flushed, and then renamed; a
 // killed save leaves what was there before. A save that fails leaves it too, and the run can go on.
 //
-// Threads: the engine's owner thread. Everything here blocks. `Checkpointer` and its calls are collective:
-// what fails on one rank is thrown by all of them.
+// Threads: the engine's owner thread. Everything here blocks but a save that begin() has begun.
+// `Checkpointer` and its calls are collective: what fails on one rank is thrown by all of them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,19 +56,32 @@ struct CheckpointOptions {
 
 class Checkpointer {
  public:
-  // Claims the folder; UsageError where another job saves there.
+  // Claims the folder; UsageError where another job saves there. With begin(), communicator and device are
+  // the saver's own: nobody else calls them.
   Checkpointer(Engine& engine, IoEngine& io, Communicator& communicator, Device& device,
                const EngineOptions& engine_options, const CheckpointOptions& options);
+  ~Checkpointer();  // waits for what was begun
 
   struct Saved {
     std::string path;
+    std::uint64_t step = 0;
     Bytes bytes = 0;  // of all files
     double seconds = 0;
+    double held_up_seconds = 0;  // updates that waited for it
   };
   Saved save(const TrainingState& state);
 
+  // The same in a thread of its own, of the states of now, while the engine goes on: it needs the engine's
+  // snapshot_buffers. result() of the save before has been taken.
+  void begin(const TrainingState& state);
+  bool saving() const { return saving_.valid(); }
+  // Of what was begun, once: none while it is being written, unless `wait`. Throws what it failed with. Ranks
+  // may learn it at different steps.
+  std::optional<Saved> result(bool wait);
+
  private:
   class Save;
+  bool ended(bool wait);
   Engine& engine_;
   IoEngine& io_;
   Communicator& communicator_;
@@ -76,6 +90,7 @@ class Checkpointer {
   CheckpointOptions options_;
   HostBuffer memory_;
   Fd lock_;
+  std::future<Saved> saving_;
 };
 
 struct LoadOptions {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/checkpoint_settings.h"
 #include "headrace/communicator.h"
 #include "headrace/engine.h"
 #include "headrace/model.h"
@@ -50,15 +51,6 @@ std::string_view name_of(IoKind kind);  // "auto", "io_uring", "threads"
 struct NamedGroup {
   std::vector<std::string> patterns;
   ParameterGroup values;
-};
-
-// What a run saves, and what it begins with.
-struct CheckpointSettings {
-  std::string directory;                   // empty: nothing is saved
-  std::uint64_t every = 0, keep_last = 0;  // 0: at the end alone; all
-  bool resume_latest = false, allow_fresh = false;
-  std::string resume, weights;  // a checkpoint's path, or empty
-  bool any() const { return resume_latest || !(resume + weights + directory).empty(); }
 };
 
 struct ResolvedOptions {

@@ -88,6 +88,11 @@ class Engine final : public ModuleHooks {
   StateFormat state_format() const;  // of the pieces: their master is never `none`
   std::vector<StatePiece> state_pieces() const;
   void visit_pieces(const PieceVisitor& visit);
+  // Of now: between two steps, one at a time. States of the device come to the reader by the engine's hooks,
+  // and by serve_snapshot() where none are called.
+  std::unique_ptr<StateSnapshot> snapshot();
+  void serve_snapshot();
+  void end_snapshot() noexcept;  // whoever reads one gets an Error
   // The model as the engine was told it: unit by unit.
   std::vector<const ParameterSpec*> parameters() const;
   // Whole parameters of one unit as the device sees them, copied to the host (a collective).

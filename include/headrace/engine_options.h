@@ -48,6 +48,7 @@ struct EngineOptions {
   Bytes swap_block_bytes = 3 << 20;  // optimizer block: states of whole norm chunks (optimizer_blocks.h)
   std::uint32_t swap_buffers = 8;    // at least 3
   Bytes swap_cache_bytes = 0;        // host memory for optimizer blocks that are written but never read again
+  std::uint32_t snapshot_buffers = 0;  // optimizer blocks that an update may overtake a snapshot by; 0: none
   // Pinned buffers on the way to NVMe, one block each, at least 1: of parameters, of gradients (and their
   // sums).
   std::uint32_t parameter_buffers = 16, gradient_buffers = 8;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "headrace/optimizer_state.h"
 #include "headrace/units.h"
@@ -20,5 +21,19 @@ struct StatePiece {
 
 // The states of a piece: elements [at, at + numel) of the arrays, valid during the call.
 using PieceVisitor = std::function<void(const StatePiece&, const StateArrays&, std::uint64_t at)>;
+
+// The states of one moment, for one reader in another thread while the engine goes on. A block that an update
+// comes to before the reader is copied first, or the update waits (EngineOptions::snapshot_buffers). Ends
+// before its engine, or before the next one; what was not read by then is given up.
+class StateSnapshot {
+ public:
+  virtual ~StateSnapshot() = default;
+  virtual const std::vector<StatePiece>& pieces() const = 0;  // in the order of visit()
+  // As Engine::visit_pieces. Blocks; once.
+  virtual void visit(const PieceVisitor& visit) = 0;
+  // Any thread: a reader in visit() gets an Error, and updates go on without copies.
+  virtual void give_up() noexcept = 0;
+  virtual double owner_waited_seconds() const = 0;  // for the reader, so far
+};
 
 }  // namespace headrace

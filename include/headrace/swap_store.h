@@ -26,6 +26,7 @@
 #include "headrace/bytes.h"
 #include "headrace/io_engine.h"
 #include "headrace/swap_paths.h"
+#include "headrace/swap_ticket.h"
 
 namespace headrace {
 
@@ -37,25 +38,6 @@ struct SwapStoreOptions {
   std::vector<double> path_rates{};      // bytes per second of each path; empty: all alike
   std::uint32_t parity_buffers = 4;      // writes whose parity may be in flight
   std::span<std::byte> parity_memory{};  // SwapStore::parity_bytes() of the caller's; empty: the store's own
-};
-
-// One read or write of a whole block. wait() throws IoError or CorruptData naming block, path and offset.
-class SwapTicket {
- public:
-  class State {
-   public:
-    virtual ~State() = default;
-    virtual void wait() = 0;
-    virtual HostLease take() = 0;
-  };
-  SwapTicket() = default;
-  explicit SwapTicket(std::unique_ptr<State> state) : state_(std::move(state)) {}
-  explicit operator bool() const { return state_ != nullptr; }
-  void wait() { state_->wait(); }
-  HostLease take() { return state_->take(); }
-
- private:
-  std::unique_ptr<State> state_;
 };
 
 class SwapStore {
@@ -108,6 +90,8 @@ class SwapStore {
   // must have been written before. A second write of a block in one step replaces the first.
   virtual SwapTicket read(BlockIndex block, HostLease buffer) = 0;
   virtual SwapTicket write(BlockIndex block, HostLease buffer) = 0;
+  // Of the newest versions, between two steps. A block can be read until it is written again.
+  virtual std::unique_ptr<SwapReader> reader() const = 0;
 
   // `commit.step` is larger than that of the last commit. Waits for this step's writes, flushes them, appends
   // and flushes the journal record on every path. Afterwards the step survives a kill and the loss of power.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <system_error>
 
 #include "headrace/checkpoint.h"
 #include "headrace/elapsed.h"
@@ -21,9 +22,25 @@ static_assert(AppendFile::memory_bytes <= checkpoint_memory_bytes);
 // One save, in its phases. Collective, but for the parts that `together` runs.
 class Checkpointer::Save {
  public:
-  Save(Checkpointer& owner, const TrainingState& state) : of_(owner), state_(state) {}
+  // Of the states that `snapshot` holds, or where it is null the engine's.
+  Save(Checkpointer& owner, TrainingState state, std::unique_ptr<StateSnapshot> snapshot)
+      : of_(owner),
+        state_(std::move(state)),
+        steps_applied_(owner.engine_.steps_applied()),
+        snapshot_(std::move(snapshot)) {}
 
+  // An update would wait in vain for the reader of a save that has failed.
   Saved run() {
+    try {
+      return run_phases();
+    } catch (...) {
+      if (snapshot_) snapshot_->give_up();
+      throw;
+    }
+  }
+
+ private:
+  Saved run_phases() {
     require_same_step();
     const auto start = std::chrono::steady_clock::now();
     open();
@@ -39,11 +56,12 @@ class Checkpointer::Save {
       if (owns_folder_) rotate_checkpoints(of_.options_.directory, of_.options_.keep_last);
     });
     return {.path = files::join(of_.options_.directory, checkpoint_name(state_.iteration)),
+            .step = state_.iteration,
             .bytes = bytes_,
-            .seconds = seconds_since(start)};
+            .seconds = seconds_since(start),
+            .held_up_seconds = snapshot_ ? snapshot_->owner_waited_seconds() : 0};
   }
 
- private:
   void together(std::string_view label, const std::function<void()>& action) {
     headrace::together(of_.communicator_, of_.device_, label, action);
   }
@@ -81,8 +99,15 @@ class Checkpointer::Save {
       index_of.emplace(manifest_.parameters[p].name, p);
     manifest_.states = of_.engine_.state_format();
     arrays_ = stored_arrays(manifest_.states);
-    shard_ = plan_shard_file(of_.engine_.state_pieces(), arrays_, index_of,
+    shard_ = plan_shard_file(snapshot_ ? snapshot_->pieces() : of_.engine_.state_pieces(), arrays_, index_of,
                              static_cast<std::uint32_t>(of_.communicator_.rank()));
+  }
+
+  void visit_pieces(const PieceVisitor& visit) {
+    if (snapshot_)
+      snapshot_->visit(visit);
+    else
+      of_.engine_.visit_pieces(visit);
   }
 
   void write_shard() {
@@ -94,7 +119,7 @@ class Checkpointer::Save {
     file.append(header);
     std::size_t next = 0;
     std::exception_ptr failure;  // the engine's reads go on to their end: training does after this
-    of_.engine_.visit_pieces([&](const StatePiece& piece, const StateArrays& states, std::uint64_t at) {
+    visit_pieces([&](const StatePiece& piece, const StateArrays& states, std::uint64_t at) {
       if (failure != nullptr) return;
       try {
         for (const StoredArray& array : arrays_) {
@@ -103,6 +128,7 @@ class Checkpointer::Save {
           file.append(bytes);
         }
       } catch (const IoError&) {
+        if (snapshot_) throw;
         failure = std::current_exception();
       }
     });
@@ -146,14 +172,16 @@ class Checkpointer::Save {
     manifest_.world_size = static_cast<std::uint32_t>(of_.communicator_.size());
     manifest_.stage = of_.engine_options_.stage;
     manifest_.dtype = name_of(of_.engine_options_.dtype);
-    manifest_.training = encode_training_state(state_, of_.engine_.steps_applied());
+    manifest_.training = encode_training_state(state_, steps_applied_);
     const std::string text = to_text(manifest_);
     bytes_ += text.size();
     publish_checkpoint(of_.options_.directory, state_.iteration, text);
   }
 
   Checkpointer& of_;
-  const TrainingState& state_;
+  const TrainingState state_;
+  const std::uint64_t steps_applied_;
+  const std::unique_ptr<StateSnapshot> snapshot_;
   std::string partial_;
   bool owns_folder_ = false;
   Manifest manifest_;
@@ -179,7 +207,48 @@ Checkpointer::Checkpointer(Engine& engine, IoEngine& io, Communicator& communica
 }
 
 Checkpointer::Saved Checkpointer::save(const TrainingState& state) {
-  return Save(*this, state).run();
+  return Save(*this, state, nullptr).run();
+}
+
+void Checkpointer::begin(const TrainingState& state) {
+  HEADRACE_CHECK(!saving(), "a save begins before the one before was asked for its result");
+  try {
+    saving_ =
+        std::async(std::launch::async,
+                   [save = std::make_unique<Save>(*this, state, engine_.snapshot())] { return save->run(); });
+  } catch (const std::system_error&) {  // no more threads: as the other ranks, and this one waits
+    std::promise<Saved> done;
+    saving_ = done.get_future();
+    try {
+      done.set_value(save(state));
+    } catch (const Error&) {
+      done.set_exception(std::current_exception());
+    }
+  }
+}
+
+// States of the device come to the saver by the owner's calls alone.
+bool Checkpointer::ended(bool wait) {
+  using std::chrono::milliseconds;
+  while (saving_.wait_for(milliseconds(wait ? 1 : 0)) != std::future_status::ready) {
+    engine_.serve_snapshot();
+    if (!wait) return false;
+  }
+  return true;
+}
+
+std::optional<Checkpointer::Saved> Checkpointer::result(bool wait) {
+  if (!saving() || !ended(wait)) return std::nullopt;
+  return saving_.get();
+}
+
+Checkpointer::~Checkpointer() {
+  if (!saving()) return;
+  try {
+    ended(true);
+  } catch (const std::exception&) {  // the device's, which was or will be thrown elsewhere
+    engine_.end_snapshot();
+  }
 }
 
 }  // namespace headrace

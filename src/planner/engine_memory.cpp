@@ -107,6 +107,7 @@ void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
       add_host(plan, MemoryTag::optimizer, bytes_of_chosen(blocks, cached_blocks(blocks, options), options));
       break;
   }
+  add_host(plan, MemoryTag::staging, snapshot_memory_bytes(blocks, options));
   const UpdateStaging staging = plan_staging(rank.units, blocks, options, rank.placement);
   if (staging.moves()) plan.update_region_blocks = staging.region_blocks;
   add_host(plan, MemoryTag::staging, staging.visit_bytes);

@@ -14,6 +14,10 @@ struct Backends {
   std::unique_ptr<DeviceKernels> kernels;
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<IoEngine> io;  // null when nothing lives on NVMe
+  // Of a thread that saves while this rank goes on: lanes and a communicator of its own, for host memory.
+  // Null where nothing is saved so.
+  std::unique_ptr<Device> saver_device;
+  std::unique_ptr<Communicator> saver_communicator;
 };
 Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes);
 OpsFactory ops_factory(DeviceKind device);

@@ -68,6 +68,9 @@ bool searches_loss_scale(const Settings& settings) {
 bool saves(const Settings& settings) {
   return !settings.checkpoint_directory.empty();
 }
+bool saves_beside(const Settings& settings) {
+  return saves(settings) && settings.async_save;
+}
 bool does_io(const Settings& settings) {
   return uses_nvme(settings) || saves(settings) || !settings.resume_checkpoint.empty() ||
          !settings.load_weights.empty();
@@ -128,6 +131,8 @@ constexpr Condition conditions[] = {
     {"min_loss_scale", false, dynamic_scale, searches_loss_scale},
     {"save_every", false, checkpoint_folder, saves},
     {"keep_last", false, checkpoint_folder, saves},
+    {"async_save", false, checkpoint_folder, saves, "false"},
+    {"save_buffers", true, "--async-save and a folder for checkpoints", saves_beside},
     {"allow_fresh", false, "--resume latest", resumes_latest, "false"},
     {"token_bits", false, "token ids (--data FILE.bin)", reads_ids},
     {"eval_every", false, "held-out text (--eval-data FILE)", evaluates, "0"},

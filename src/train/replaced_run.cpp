@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "headrace/checkpoint.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/shell_words.h"
@@ -94,6 +95,18 @@ std::vector<GivenStore> stores_among(const Paths& rank_folders) {
   return stores;
 }
 
+// The run that goes on from a checkpoint, and the step of that.
+struct Continued {
+  std::uint64_t id = 0, step = 0;
+};
+
+std::optional<Continued> continued_run(const ResolvedOptions& options, const std::string& checkpoint) {
+  if (checkpoint.empty() || !options.checkpoint.weights.empty()) return std::nullopt;
+  const CheckpointFacts facts = read_checkpoint_facts(checkpoint);
+  if (facts.state.run_id == 0) return std::nullopt;
+  return Continued{facts.state.run_id, facts.step};
+}
+
 struct ReplacedRun {
   std::string text;          // what is there; empty: nothing that would be missed
   Paths further_swap_paths;  // of that run, which are not given
@@ -121,14 +134,25 @@ Paths with_further_paths(const GivenStore& store, Paths& further_swap_paths) {
   return folders;
 }
 
-ReplacedRun replaced_run(const GivenStore& store) {
+bool is_of(const Continued& continued, const SwapCommit& commit) {
+  std::uint64_t steps_applied = 0;
+  return decode_training_state(commit.metadata, steps_applied).run_id == continued.id;
+}
+
+ReplacedRun replaced_run(const GivenStore& store, const std::optional<Continued>& continued) {
   ReplacedRun run;
   if (!keeps_states(store.folders)) return run;
   try {
     const Paths folders = with_further_paths(store, run.further_swap_paths);
     const std::vector<SwapCommit> commits = SwapStore::describe(folders).commits;
     if (commits.empty() || commits.back().step == 0) return {};
-    run.text = describe(folders, fmt::format("step {} of an earlier run", commits.back().step));
+    const std::uint64_t step = commits.back().step;
+    const bool same_run = continued && is_of(*continued, commits.back());
+    if (same_run && step <= continued->step) return {};
+    run.text =
+        describe(folders, same_run ? fmt::format("step {} of this very run, later than the checkpoint's {}",
+                                                 step, continued->step)
+                                   : fmt::format("step {} of an earlier run", step));
   } catch (const Error& error) {
     std::string why = error.what();
     while (why.ends_with('.')) why.pop_back();
@@ -137,7 +161,8 @@ ReplacedRun replaced_run(const GivenStore& store) {
   return run;
 }
 
-[[noreturn]] void refuse(const std::vector<ReplacedRun>& runs, const std::string& what) {
+[[noreturn]] void refuse(const std::vector<ReplacedRun>& runs, const std::string& what,
+                         bool from_checkpoint) {
   if (runs.size() > 1)
     throw UsageError(
         fmt::format("{}. Starting a new run here would delete all of them: give another --swap-path to keep "
@@ -146,17 +171,18 @@ ReplacedRun replaced_run(const GivenStore& store) {
   std::string further;
   for (const std::string& path : runs.front().further_swap_paths)
     further += " --swap-path " + shell_word(path);
-  throw UsageError(
-      fmt::format("{}. Starting a new run here would delete it: give --resume swap{} to continue it, another "
-                  "--swap-path to keep it, or --overwrite-swap to delete it.",
-                  what, further));
+  throw UsageError(fmt::format(
+      "{}. {} would delete it: give --resume swap{} to continue it, another "
+      "--swap-path to keep it, or --overwrite-swap to delete it.",
+      what, from_checkpoint ? "Going on from the checkpoint" : "Starting a new run here", further));
 }
 
-void refuse_to_replace(const ResolvedOptions& options, const Paths& rank_folders) {
+void refuse_to_replace(const ResolvedOptions& options, const std::optional<Continued>& continued,
+                       const Paths& rank_folders) {
   std::vector<ReplacedRun> runs;
   Paths texts, further;
   for (const GivenStore& store : stores_among(rank_folders)) {
-    ReplacedRun run = replaced_run(store);
+    ReplacedRun run = replaced_run(store, continued);
     if (run.text.empty()) continue;
     texts.push_back(run.text);
     further.insert(further.end(), run.further_swap_paths.begin(), run.further_swap_paths.end());
@@ -164,7 +190,7 @@ void refuse_to_replace(const ResolvedOptions& options, const Paths& rank_folders
   }
   if (runs.empty()) return;
   const std::string what = fmt::format("{}", fmt::join(texts, "; "));
-  if (!options.overwrite_swap) refuse(runs, what);
+  if (!options.overwrite_swap) refuse(runs, what, continued.has_value());
   log_info(fmt::format(
       "{}: this run replaces {}{}", what, runs.size() == 1 ? "it" : "them",
       further.empty()
@@ -192,14 +218,15 @@ StorePaths store_paths(const Paths& rank_folders) {
   return result;
 }
 
-void refuse_to_replace(const ResolvedOptions& options) {
+void refuse_to_replace(const ResolvedOptions& options, const std::string& checkpoint) {
   if (options.engine.optimizer_tier != Tier::nvme) return;  // states of an earlier run stay
-  refuse_to_replace(options, options.engine.swap_directories);
+  const std::optional<Continued> continued = continued_run(options, checkpoint);
+  refuse_to_replace(options, continued, options.engine.swap_directories);
   if (options.launch.rank != 0) return;
   for (int rank = options.launch.size;; ++rank) {  // those of an earlier run of more ranks
     const Paths folders = rank_directories(options.swap_paths, rank);
     if (!keeps_states(folders)) return;
-    refuse_to_replace(options, folders);
+    refuse_to_replace(options, continued, folders);
   }
 }
 

@@ -17,7 +17,8 @@ struct StorePaths {
 StorePaths store_paths(const std::vector<std::string>& rank_folders);  // empty where no folder holds a store
 
 // Starting anew deletes what an earlier run has committed, whether it can be read or not: a UsageError that
-// says what that is, unless --overwrite-swap asks for it.
-void refuse_to_replace(const ResolvedOptions& options);
+// says what that is, unless --overwrite-swap asks for it. What the run that `checkpoint` (or none) goes on
+// with committed up to the step of it is nothing that would be missed.
+void refuse_to_replace(const ResolvedOptions& options, const std::string& checkpoint);
 
 }  // namespace headrace

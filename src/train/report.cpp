@@ -33,7 +33,7 @@ std::string saving_text(const ResolvedOptions& options) {
   std::string text =
       settings.every == 0 ? ", one at the end" : fmt::format(", every {} steps", settings.every);
   if (settings.keep_last > 0) text += fmt::format(", the last {} kept", settings.keep_last);
-  return text;
+  return settings.asynchronous ? text + ", beside the steps" : text;
 }
 
 std::string corpus_line(std::string_view what, const Tokens& tokens) {

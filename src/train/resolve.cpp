@@ -48,6 +48,8 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.bucket_bytes = settings.bucket_bytes;
   engine.swap_block_bytes = settings.swap_block_bytes;
   engine.swap_buffers = static_cast<std::uint32_t>(settings.swap_buffers);
+  if (settings.async_save && !settings.checkpoint_directory.empty())
+    engine.snapshot_buffers = static_cast<std::uint32_t>(settings.save_buffers);
   engine.parameter_buffers = static_cast<std::uint32_t>(settings.parameter_buffers);
   engine.gradient_buffers = static_cast<std::uint32_t>(settings.gradient_buffers);
   engine.prefetch_units = static_cast<std::uint32_t>(settings.prefetch_units);
@@ -127,6 +129,7 @@ void copy_run(const Settings& settings, ResolvedOptions& options) {
   options.checkpoint = {.directory = settings.checkpoint_directory,
                         .every = settings.save_every,
                         .keep_last = settings.keep_last,
+                        .asynchronous = settings.async_save,
                         .resume_latest = settings.resume_checkpoint == "latest",
                         .allow_fresh = settings.allow_fresh,
                         .resume = settings.resume_checkpoint == "latest" ? "" : settings.resume_checkpoint,

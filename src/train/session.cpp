@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <random>
+
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
@@ -48,6 +50,13 @@ std::optional<ModelWeights> open_weights(const ResolvedOptions& options, const R
   return ModelWeights::open(options.model_folder, options.model, plan.request.units);
 }
 
+// Rank 0's, for all.
+std::uint64_t draw_run_id(Communicator& communicator, Device& device) {
+  std::random_device random;
+  const std::uint64_t id = (std::uint64_t{random()} << 32 | random()) | 1;
+  return gather_from_ranks(id, communicator, device, "run id").front();
+}
+
 // Where they lie in the files is the same on all ranks, or these have other files.
 std::string weights_text(const std::optional<ModelWeights>& weights) {
   return weights ? fmt::format("{:016x}", weights->fingerprint()) : "";
@@ -81,7 +90,7 @@ void Session::open_backends(StopSignals& signals) {
   check_ranks_agree(options, run + weights_text(inputs.weights) + inputs.checkpoint, *backends.communicator,
                     *backends.device);
   place_by_measured_rates(options, inputs.plan, backends.io.get());
-  claim_swap_path(options, inputs.plan, *backends.communicator);
+  claim_swap_path(options, inputs.plan, inputs.checkpoint, *backends.communicator);
   if (rank() == 0) warn_of_poor_paths(options);
   if (rank() == 0) report_conversions(options, inputs.checkpoint);
   take_arena(*backends.device);
@@ -107,8 +116,10 @@ void Session::build(StopSignals& signals) {
 }
 
 void Session::begin(StopSignals& signals) {
-  state = {
-      .rng_state = options.seed, .loss_scale = initial_loss_scale(inputs.plan.request.engine), .run = run};
+  state = {.rng_state = options.seed,
+           .loss_scale = initial_loss_scale(inputs.plan.request.engine),
+           .run = run,
+           .run_id = draw_run_id(*backends.communicator, *backends.device)};
   const auto replace = [&] { stop_or_replace(signals, *backends.communicator, *backends.device); };
   if (options.resume_swap) {
     state = engine->resume([&](const TrainingState& stored) {
@@ -132,10 +143,15 @@ void Session::begin(StopSignals& signals) {
   }
   state.run = run;
   if (!options.resume_swap && rank() == 0) remove_stores_of_further_ranks(options);
-  if (!options.checkpoint.directory.empty())
-    checkpointer =
-        std::make_unique<Checkpointer>(*engine, *backends.io, *backends.communicator, *backends.device,
-                                       inputs.plan.request.engine, checkpoint_options(options));
+  if (!options.checkpoint.directory.empty()) checkpointer = make_checkpointer();
+}
+
+std::unique_ptr<Checkpointer> Session::make_checkpointer() {
+  const bool beside = backends.saver_device != nullptr;
+  return std::make_unique<Checkpointer>(*engine, *backends.io,
+                                        beside ? *backends.saver_communicator : *backends.communicator,
+                                        beside ? *backends.saver_device : *backends.device,
+                                        inputs.plan.request.engine, checkpoint_options(options));
 }
 
 void Session::check_same_run(const TrainingState& stored, std::string_view resume,

@@ -61,6 +61,7 @@ struct Session {
 
  private:
   void begin(StopSignals& signals);
+  std::unique_ptr<Checkpointer> make_checkpointer();
   void check_same_run(const TrainingState& stored, std::string_view resume, const std::string& place) const;
 };
 

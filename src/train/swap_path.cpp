@@ -166,11 +166,12 @@ SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan) {
   return result;
 }
 
-void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, Communicator& communicator) {
+void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, const std::string& checkpoint,
+                     Communicator& communicator) {
   if (options.swap_paths.empty()) return;
   SwapStore::require_free(options.engine.swap_directories);
   SwapStore::require_free(scratch_directories(options.engine.swap_directories));
-  if (!options.resume_swap) refuse_to_replace(options);
+  if (!options.resume_swap) refuse_to_replace(options, checkpoint);
   if (!options.resume_swap)
     if (const SwapSpace space = swap_space(options, plan); !space.shortage.empty())
       throw DoesNotFit(space.shortage);

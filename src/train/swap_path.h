@@ -17,8 +17,10 @@ void check_swap_path(const ResolvedOptions& options);
 void place_by_measured_rates(const ResolvedOptions& options, RunPlan& plan, IoEngine* io);
 
 // Refuses stores of a live job, those of an earlier run that is not to be replaced, and a disk too small for
-// all ranks of this host, before any rank replaces what is there. A collective.
-void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, Communicator& communicator);
+// all ranks of this host, before any rank replaces what is there. `checkpoint` is what the run begins with,
+// or empty. A collective.
+void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, const std::string& checkpoint,
+                     Communicator& communicator);
 
 // Paths that work and do not do what they are given for: in memory, or parity on one drive.
 void warn_of_poor_paths(const ResolvedOptions& options);

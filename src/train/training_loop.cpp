@@ -6,6 +6,7 @@
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
+#include "src/train/run_saves.h"
 #include "src/train/verdict.h"
 
 namespace headrace {
@@ -141,43 +142,6 @@ void note(RunOutcome& outcome, const StepMetrics& metrics) {
   outcome.skipped_in_a_row = metrics.skipped ? outcome.skipped_in_a_row + 1 : 0;
 }
 
-// A run outlives a full disk: the next save may succeed. Weights that are lost take no good checkpoint's
-// place.
-void save(Session& session, RunOutcome& outcome) {
-  if (outcome.last_loss && !std::isfinite(*outcome.last_loss)) {
-    if (session.rank() == 0)
-      log_warning(fmt::format("step {} is not saved: its loss is not finite", session.state.iteration));
-    return;
-  }
-  try {
-    const Checkpointer::Saved saved = session.checkpointer->save(session.state);
-    outcome.checkpoint = saved.path;
-    outcome.save_failure.clear();
-    if (session.rank() == 0)
-      log_info(fmt::format("saved {}: {} in {:.1f} s", saved.path, format_bytes(saved.bytes), saved.seconds));
-  } catch (const Error& error) {  // of all ranks
-    outcome.save_failure = error.what();
-    if (session.rank() == 0)
-      log_warning(
-          fmt::format("step {} was not saved: {} The run goes on; what was saved before is as it was.",
-                      session.state.iteration, error.what()));
-  }
-}
-
-bool wants_checkpoint(const Session& session, bool last) {
-  if (session.checkpointer == nullptr) return false;
-  const std::uint64_t every = session.options.checkpoint.every;
-  return last || (every > 0 && session.state.iteration % every == 0);
-}
-
-// What a run was to keep, and does not.
-void refuse_unsaved_end(const RunOutcome& outcome) {
-  if (!outcome.save_failure.empty())
-    throw Error(fmt::format("the last checkpoint could not be saved: {}{}", outcome.save_failure,
-                            outcome.checkpoint ? fmt::format(" The newest is {}.", *outcome.checkpoint)
-                                               : std::string(" None of this run was.")));
-}
-
 }  // namespace
 
 double evaluate(Session& session) {
@@ -205,6 +169,7 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
                      Progress& progress) {
   const ResolvedOptions& options = session.options;
   RunOutcome outcome;
+  RunSaves saves(session, outcome);
   StepRunner runner(session);
   while (session.state.iteration < options.steps && !outcome.stopped) {
     StepMetrics metrics = runner.run(signals);
@@ -212,13 +177,13 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
     const bool last = metrics.step == options.steps;
     if (wants_evaluation(options, metrics.step, last)) metrics.eval_loss = evaluate(session);
     note(outcome, metrics);
-    if (wants_checkpoint(session, last || outcome.stopped)) save(session, outcome);
+    saves.after_step(last || outcome.stopped);
     metrics_file.write(metrics);
     progress.show(metrics);
     refuse_endless_skipping(options.engine, outcome, metrics.step);
   }
   refuse_skipping_all(session, outcome);
-  refuse_unsaved_end(outcome);
+  saves.refuse_unsaved_end();
   return outcome;
 }
 

@@ -99,6 +99,12 @@ EngineContext::EngineContext(Device& device_in, DeviceKernels& kernels_in, Commu
     throw UsageError("what is kept on NVMe needs a swap path: give --swap-path DIR.");
 }
 
+Range answered_for(const UnitPlan& unit, Range block) {
+  const std::uint64_t from = std::max(block.first, unit.own.first),
+                      to = std::min(block.end(), unit.own.end());
+  return {from, from < to ? to - from : 0};
+}
+
 StateFormat kept_format(const EngineOptions& options) {
   StateFormat format = options.state_format();
   if (format.master == MasterDType::none)

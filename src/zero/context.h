@@ -107,6 +107,9 @@ inline std::uint64_t block_numel(const EngineOptions& options) {
 // The states with the master as it is kept: with MasterDType::none that is the parameters.
 StateFormat kept_format(const EngineOptions& options);
 
+// The part of a block of the unit for which this rank answers: of replicated states its own shard.
+Range answered_for(const UnitPlan& unit, Range block);
+
 // One optimizer block of this rank.
 struct OptimizerBlock {
   UnitId unit = 0;

@@ -24,7 +24,9 @@ void Engine::Impl::allocate() {
   const UpdateStaging staging =
       plan_staging(context.units, scratch->blocks(), context.options, context.placement);
   states = std::make_unique<StateStore>(context, scratch->blocks(), staging.region_blocks);
-  updater = std::make_unique<Updater>(context, staging, *states, *gradients, *parameters);
+  if (context.options.snapshot_buffers > 0)
+    snapshots = std::make_unique<StateSnapshots>(context, *states, *parameters);
+  updater = std::make_unique<Updater>(context, staging, *states, *gradients, *parameters, snapshots.get());
 }
 
 // The newest step that every rank has committed; ranks may differ by one after a crash.
@@ -126,7 +128,7 @@ void Engine::Impl::update(std::vector<OptimizerArguments> arguments, float gradi
     gradients->replicate();
     context.device.synchronize();
   }
-  updater->run(arguments, step % 2 == 0);
+  updater->run(arguments, reversed(step));
   parameters->publish();
   ++steps_applied;
   commit(state);
@@ -247,11 +249,13 @@ MemoryBudget& Engine::host_budget() {
 }
 
 void Engine::begin_micro_batch() {
+  impl_->serve_snapshot();
   impl_->parameters->begin_micro_batch();
   impl_->gradients->begin_micro_batch();
 }
 
 std::byte* Engine::acquire(UnitId unit) {
+  impl_->serve_snapshot();
   return impl_->parameters->acquire(unit);
 }
 void Engine::release(UnitId unit) {
@@ -261,6 +265,7 @@ std::byte* Engine::gradient_buffer(UnitId unit) {
   return impl_->gradients->buffer(unit);
 }
 void Engine::gradients_ready(UnitId unit) {
+  impl_->serve_snapshot();
   impl_->gradients->ready(unit);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "headrace/engine.h"
+#include "src/zero/state_snapshot.h"
 #include "src/zero/updater.h"
 
 namespace headrace {
@@ -36,6 +37,7 @@ struct Engine::Impl {
   std::unique_ptr<StateStore> states;
   std::unique_ptr<GradientStore> gradients;
   std::unique_ptr<ParameterStore> parameters;
+  std::unique_ptr<StateSnapshots> snapshots;  // null where none are asked for
   std::unique_ptr<Updater> updater;
   StallSplit upload_stalls, download_stalls;
   std::optional<LossScaler> loss_scaler;  // of fp16 models
@@ -48,9 +50,14 @@ struct Engine::Impl {
     if (options.dtype == DType::f16) loss_scaler.emplace(options.loss_scale);
   }
 
+  // The order of a step's update alternates.
+  static bool reversed(std::uint64_t step) { return step % 2 == 0; }
   // Allocates, fills the states and commits them as the start of a run.
   void begin(const Updater::Fill& fill, const TrainingState& start,
              const std::function<void()>& before_replacing);
+  void serve_snapshot() {
+    if (snapshots) snapshots->serve();
+  }
   bool ready() const { return updater != nullptr; }
   bool at_floor(const LossScale& scale) const { return loss_scaler && loss_scaler->at_floor(scale); }
   void allocate();

@@ -51,6 +51,10 @@ class StateStore {
   // Its arrays (state_arrays), after waiting for the read: a device address at Tier::device, else one of the
   // host.
   std::byte* state(std::uint32_t block);
+  // Where it is in memory for the whole run, and up to date; null where it is not.
+  std::byte* resident(std::uint32_t block) const {
+    return tier() != Tier::nvme || loaded_[block] ? resident_[block] : nullptr;
+  }
   // A block about to be written whole, without reading it.
   std::byte* overwrite(std::uint32_t block);
   // Starts writing it back (NVMe).

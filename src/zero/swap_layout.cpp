@@ -196,7 +196,8 @@ std::string encode_training_state(const TrainingState& state, std::uint64_t step
                                 {"loss_scale_hysteresis_left", state.loss_scale.hysteresis_left},
                                 {"iteration", state.iteration},
                                 {"steps_applied", steps_applied},
-                                {"run", state.run}}
+                                {"run", state.run},
+                                {"run_id", state.run_id}}
       .dump();
 }
 
@@ -214,6 +215,7 @@ TrainingState decode_training_state(const std::string& text, std::uint64_t& step
     state.loss_scale.hysteresis_left =
         json.value("loss_scale_hysteresis_left", state.loss_scale.hysteresis_left);
     state.run = json.at("run").get<std::string>();
+    state.run_id = json.value("run_id", std::uint64_t{0});
     steps_applied = json.at("steps_applied").get<std::uint64_t>();
     return state;
   } catch (const nlohmann::json::exception&) {

@@ -10,11 +10,12 @@
 namespace headrace {
 
 Updater::Updater(EngineContext& context, const UpdateStaging& staging, StateStore& states,
-                 GradientStore& gradients, ParameterStore& parameters)
+                 GradientStore& gradients, ParameterStore& parameters, StateSnapshots* snapshots)
     : context_(context),
       states_(states),
       gradients_(gradients),
       parameters_(parameters),
+      snapshots_(snapshots),
       format_(context.options.state_format()),
       kept_format_(kept_format(context.options)),
       staging_(staging),
@@ -182,6 +183,7 @@ UpdateSpan Updater::whole_block(std::uint32_t block) {
 void Updater::join(std::uint32_t block) {
   const OptimizerBlock& target = block_of(block);
   const UpdateSpan whole = whole_block(block);
+  if (snapshots_ != nullptr) snapshots_->before_update(block);
   for (const GroupRun& run : group_runs(context_.units[target.unit].layout, target.range))
     region_.push_back({.span = part_of(whole, run.range.first - target.range.first, run.range.numel),
                        .group = run.arguments});

@@ -9,6 +9,7 @@
 
 #include "src/zero/gradient_store.h"
 #include "src/zero/parameter_store.h"
+#include "src/zero/state_snapshot.h"
 #include "src/zero/state_store.h"
 #include "src/zero/update_plan.h"
 #include "src/zero/update_staging.h"
@@ -18,7 +19,7 @@ namespace headrace {
 class Updater {
  public:
   Updater(EngineContext& context, const UpdateStaging& staging, StateStore& states, GradientStore& gradients,
-          ParameterStore& parameters);
+          ParameterStore& parameters, StateSnapshots* snapshots = nullptr);
 
   // One optimizer step. `arguments` carry step, learning rate and scale of every group (parameter_groups.h).
   void run(std::span<const OptimizerArguments> arguments, bool reversed);
@@ -70,6 +71,7 @@ class Updater {
   StateStore& states_;
   GradientStore& gradients_;
   ParameterStore& parameters_;
+  StateSnapshots* snapshots_;  // may be null
   StateFormat format_, kept_format_;
   UpdateStaging staging_;
   HostBuffer host_staging_, visit_buffer_;

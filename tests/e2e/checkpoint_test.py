@@ -49,6 +49,26 @@ class Checkpoints(job_test.JobTest):
                 if kept.is_dir():
                     subprocess.run(["rm", "-r", str(kept)], check=True)
 
+    def test_what_is_saved_beside_the_steps_is_what_is_saved_between_them(self):
+        def hashes():
+            found = {}
+            for path in sorted(self.checkpoints.glob("step-*")):
+                status, report = headrace_job.inspect_json(self.program, path, "--verify", "--hash")
+                self.assertEqual(0, status, report)
+                found[path.name] = report["state_hash"]
+                subprocess.run(["rm", "-r", str(path)], check=True)
+            return found
+
+        for ranks, placement in ((3, {}), (2, ON_HOST), (1, RESIDENT)):
+            between = self.run_with(ranks, save_every=2, **placement)
+            self.assert_status(0, between)
+            expected = hashes()
+            beside = self.run_with(ranks, save_every=2, async_save=True, save_buffers=1, **placement)
+            self.assert_status(0, beside)
+            self.assertEqual(between.state_hash, beside.state_hash)
+            self.assertEqual(expected, hashes())
+            self.assertEqual({"step-00000002", "step-00000004"}, set(expected))
+
     # C6
     def test_nothing_to_go_on_from_is_an_error_unless_a_fresh_start_is_allowed(self):
         missing = self.run_with(resume="latest", **RESIDENT)
@@ -62,6 +82,23 @@ class Checkpoints(job_test.JobTest):
         above = self.run_with(resume=self.checkpoints, **RESIDENT)
         self.assert_status(2, above)
         self.assert_says(above, "step-00000004")
+
+    def test_goes_on_over_the_runs_own_swap_store_unless_that_is_later(self):
+        self.assert_status(0, self.run_with(2, steps=4, save_every=2))
+        goes_on = self.run_with(2, steps=6, save_every=2, resume="latest", overwrite_swap=None)
+        self.assert_status(0, goes_on)
+        self.assert_says(goes_on, "continues after step 4")
+        back = self.run_with(2, steps=6, resume=self.checkpoints / "step-00000002", overwrite_swap=None)
+        self.assert_status(2, back)
+        self.assert_says(back, "step 6 of this very run, later than the checkpoint's 2", "--resume swap", "--overwrite-swap")
+        again = self.run_with(2, steps=6, resume=self.checkpoints / "step-00000002")
+        self.assert_status(0, again)
+        self.assertEqual(goes_on.state_hash, again.state_hash)
+        self.assert_status(0, self.train(2, name="another", steps=6, dtype="fp32", batch_size=2,
+                                         checkpoint_dir=self.folder / "other"))
+        other = self.run_with(2, steps=8, resume="latest", overwrite_swap=None)
+        self.assert_status(2, other)
+        self.assert_says(other, "step 6 of an earlier run")
 
     # C13
     def test_weights_alone_begin_a_new_run(self):

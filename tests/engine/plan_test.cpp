@@ -24,6 +24,7 @@ TEST_P(PlanAgainstReality, peaks_of_every_tag_are_the_planned_bytes) {
       run.options.dtype = accumulation == 3 ? DType::f16 : DType::bf16;
       run.options.swap_block_bytes = 12 * 8192;
       run.options.swap_cache_bytes = accumulation == 3 ? 200'000 : 0;
+      run.options.snapshot_buffers = accumulation == 3 ? 3 : 0;
       if (combination.uses_nvme()) run.options.swap_directories = {folder.path()};
       const RunPeaks peaks(run);
       run_engine(run);

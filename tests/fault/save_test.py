@@ -13,6 +13,7 @@ class Saves(job_test.JobTest):
     def setUp(self):
         super().setUp()
         self.runs = 0
+        self.more = {}
 
     def train_with(self, ranks=1, **variables):
         self.runs += 1
@@ -20,7 +21,7 @@ class Saves(job_test.JobTest):
         folder.mkdir()
         self.checkpoints, self.calls = folder / "checkpoints", folder / "calls"
         prefix = job_test.with_system_calls(calls=self.calls, **variables)
-        options = self.options(steps=2, save_every=1, io="threads", checkpoint_dir=self.checkpoints, **RESIDENT)
+        options = self.options(steps=2, save_every=1, io="threads", checkpoint_dir=self.checkpoints, **RESIDENT, **self.more)
         return headrace_job.train(self.program, options, folder, ranks, prefix=prefix)
 
     def newest(self):
@@ -35,6 +36,13 @@ class Saves(job_test.JobTest):
 
     # C5
     def test_a_kill_at_any_call_leaves_the_newest_complete_one(self):
+        self.kill_at_each_call()
+
+    def test_a_kill_at_any_call_of_saves_beside_the_steps_leaves_the_newest_complete_one(self):
+        self.more = {"async_save": True}
+        self.kill_at_each_call()
+
+    def kill_at_each_call(self):
         whole = self.train_with()
         self.assert_status(0, whole)
         self.assertEqual(2, self.newest())
@@ -57,6 +65,13 @@ class Saves(job_test.JobTest):
 
     # C7, C10
     def test_a_call_that_fails_is_told_and_the_run_and_the_checkpoint_before_it_go_on(self):
+        self.fail_each_call()
+
+    def test_a_call_of_a_save_beside_the_steps_that_fails_is_told_at_the_end(self):
+        self.more = {"async_save": True}
+        self.fail_each_call()
+
+    def fail_each_call(self):
         for call, suffix, skip, code in (("open", ".safetensors", 1, EIO), ("pwrite", ".safetensors", 1, ENOSPC),
                                          ("fallocate", ".safetensors", 1, ENOSPC), ("fdatasync", ".safetensors", 1, EIO),
                                          ("pwrite", "manifest.json.new", 1, ENOSPC), ("rename", ".partial", 1, EIO),
@@ -71,6 +86,13 @@ class Saves(job_test.JobTest):
                 self.assertFalse(list(self.checkpoints.glob("*.partial")))
 
     def test_what_fails_on_one_rank_is_told_by_all_and_the_next_save_succeeds(self):
+        outcome = self.train_with(2, fault="pwrite:.safetensors:0:28", fault_rank=1)
+        self.assert_status(0, outcome)
+        self.assert_says(outcome, "step 1 was not saved", "rank 1", "No space left")
+        self.assertEqual(2, self.newest())
+
+    def test_what_fails_beside_the_steps_on_one_rank_is_told_at_the_next_save(self):
+        self.more = {"async_save": True}
         outcome = self.train_with(2, fault="pwrite:.safetensors:0:28", fault_rank=1)
         self.assert_status(0, outcome)
         self.assert_says(outcome, "step 1 was not saved", "rank 1", "No space left")

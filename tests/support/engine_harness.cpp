@@ -11,7 +11,7 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
   EngineOptions options = run.options;
   for (std::string& directory : options.swap_directories) directory += fmt::format("/rank-{:05}", rank);
   const auto kernels = run.make_kernels(device);
-  const bool uses_io = !options.swap_directories.empty() || run.begin || run.finish;
+  const bool uses_io = !options.swap_directories.empty() || run.begin || run.finish || run.after_step;
   const auto io = uses_io ? run.make_io() : nullptr;
   Engine engine(device, *kernels, communicator, io.get(), options);
   ToyModule module;
@@ -42,6 +42,7 @@ EngineRunResult run_engine_rank(const EngineRun& run, int rank, Device& device, 
     }
     result.steps.push_back(run.group_rates ? engine.step(run.group_rates(iteration), result.state)
                                            : engine.step(run.learning_rate, result.state));
+    if (run.after_step) run.after_step(of_rank(), result.state);
   }
   result.hash = engine.state_hash(result.state);
   if (run.inspect) run.inspect(rank, engine, device);

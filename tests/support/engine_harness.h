@@ -30,7 +30,7 @@ struct EngineRun {
   // At the end, on every rank; the place for looking inside.
   std::function<void(int rank, Engine& engine, Device& device)> inspect = {};
   bool resume = false;
-  // In the place of initialise and resume; and after the last step. What a rank works with:
+  // In the place of initialise and resume; after the last step; after each. What a rank works with:
   struct Rank {
     int rank;
     Engine& engine;
@@ -40,7 +40,7 @@ struct EngineRun {
     const EngineOptions& options;
   };
   std::function<TrainingState(const Rank&, const TrainingState& start)> begin = {};
-  std::function<void(const Rank&, const TrainingState&)> finish = {};
+  std::function<void(const Rank&, const TrainingState&)> finish = {}, after_step = {};
   // For devices other than the CPU's.
   std::function<std::unique_ptr<Device>()> make_device = {};
   std::function<std::unique_ptr<DeviceKernels>(Device&)> make_kernels = make_cpu_kernels;

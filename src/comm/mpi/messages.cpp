@@ -35,6 +35,7 @@ void Messages::send(int to, const void* data, Bytes bytes) {
   each_message(static_cast<const std::byte*>(data), bytes, [&](const std::byte* piece, int count) {
     requests_.push_back(MPI_REQUEST_NULL);
     expected_bytes_.push_back(-1);
+    const MpiTurn turn;
     check(MPI_Isend(piece, count, MPI_BYTE, to, tag(), comm_, &requests_.back()), operation_);
   });
 }
@@ -43,6 +44,7 @@ void Messages::receive(int from, void* data, Bytes bytes) {
   each_message(static_cast<std::byte*>(data), bytes, [&](std::byte* piece, int count) {
     requests_.push_back(MPI_REQUEST_NULL);
     expected_bytes_.push_back(count);
+    const MpiTurn turn;
     check(MPI_Irecv(piece, count, MPI_BYTE, from, tag(), comm_, &requests_.back()), operation_);
   });
 }
@@ -61,6 +63,7 @@ void Messages::check_sizes(std::span<const MPI_Status> statuses) const {
   for (std::size_t i = 0; i < statuses.size(); ++i) {
     int got = 0;
     if (expected_bytes_[i] < 0) continue;
+    const MpiTurn turn;
     check(MPI_Get_count(&statuses[i], MPI_BYTE, &got), operation_);
     if (got != expected_bytes_[i])
       end_operation(operation_,
@@ -77,7 +80,11 @@ void wait_for(std::span<MPI_Request> requests, std::span<MPI_Status> statuses, c
   auto sleep = std::chrono::microseconds(5);
   for (int attempt = 0;; ++attempt) {
     int done = 0;
-    check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, statuses.data()), operation);
+    {
+      const MpiTurn turn;
+      check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, statuses.data()),
+            operation);
+    }
     if (done != 0) return;
     if (attempt < yields) {
       ::sched_yield();

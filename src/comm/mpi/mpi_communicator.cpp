@@ -13,7 +13,10 @@ MpiCommunicator::MpiCommunicator(Device& device, const CommunicatorOptions& opti
 
 MpiCommunicator::~MpiCommunicator() {
   try {
-    device_.enqueue(Lane::communicate, "free communicator", [this] { MPI_Comm_free(&group_.comm); });
+    device_.enqueue(Lane::communicate, "free communicator", [this] {
+      const MpiTurn turn;
+      MPI_Comm_free(&group_.comm);
+    });
     finish_lane();
   } catch (...) {  // NOLINT: the lane had failed, which another wait reports; the handle is left to the exit
   }
@@ -26,8 +29,12 @@ std::unique_ptr<Communicator> MpiCommunicator::of_world(Device& device, const Co
     const Operation operation{"start", 0, "world", options.timeout_seconds};
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Status status;
-    check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &group.comm, &request), "MPI_Comm_idup");
+    {
+      const MpiTurn turn;
+      check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &group.comm, &request), "MPI_Comm_idup");
+    }
     wait_for({&request, 1}, {&status, 1}, operation);
+    const MpiTurn turn;
     check_mpi(MPI_Comm_rank(group.comm, &group.rank), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(group.comm, &group.size), "MPI_Comm_size");
   });
@@ -91,6 +98,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   MpiGroup part;
   enqueue("split", "split", [this, color, key, &part](const Operation& operation) {
     wait_for_all_ranks(operation);  // MPI_Comm_split has no time-out
+    const MpiTurn turn;
     check_mpi(MPI_Comm_split(group_.comm, color, key, &part.comm), "MPI_Comm_split");
     check_mpi(MPI_Comm_rank(part.comm, &part.rank), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(part.comm, &part.size), "MPI_Comm_size");
@@ -123,7 +131,10 @@ void MpiCommunicator::exchange(std::span<const Piece> send, std::span<const Piec
 void MpiCommunicator::wait_for_all_ranks(const Operation& operation) const {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Status status;
-  check_mpi(MPI_Ibarrier(group_.comm, &request), "MPI_Ibarrier");
+  {
+    const MpiTurn turn;
+    check_mpi(MPI_Ibarrier(group_.comm, &request), "MPI_Ibarrier");
+  }
   wait_for({&request, 1}, {&status, 1}, operation);
 }
 

@@ -1,7 +1,6 @@
-// The communicator over MPI. Every MPI call between initialisation and exit runs on the device's communicate
-// lane, one at a time. Collectives are made of point-to-point messages: the bytes that move are the ones
-// counted, pieces may be uneven or empty, and sums are made locally in rank order. All communicators of a
-// process share one device.
+// The communicator over MPI. Every MPI call between initialisation and exit runs on its device's communicate
+// lane, one at a time over all devices (MpiTurn). Collectives are made of point-to-point messages: the bytes
+// that move are the ones counted, pieces may be uneven or empty, and sums are made locally in rank order.
 #pragma once
 
 #include <mpi.h>

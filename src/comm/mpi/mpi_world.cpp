@@ -99,6 +99,12 @@ void require_launched_size() {
 
 }  // namespace
 
+MpiTurn::MpiTurn()
+    : lock_([]() -> std::mutex& {
+        static std::mutex mutex;
+        return mutex;
+      }()) {}
+
 std::string mpi_error_text(int result) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;

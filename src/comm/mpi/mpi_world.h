@@ -8,6 +8,7 @@
 
 #include <mpi.h>
 
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,16 @@ namespace headrace {
 // Initialises MPI if need be. UsageError when the launcher speaks of another number of ranks than MPI sees;
 // ends the job when not all ranks arrive within the time-out. Called by the thread that owns the device.
 void ensure_mpi(double timeout_seconds);
+
+// Held during each call of MPI between initialisation and exit: MPI_THREAD_SERIALIZED. Lanes of several
+// devices call it (a background save has one of its own), and none holds it while it waits for another rank.
+class [[nodiscard]] MpiTurn {
+ public:
+  MpiTurn();
+
+ private:
+  std::lock_guard<std::mutex> lock_;
+};
 
 std::string mpi_error_text(int result);
 // Prints "headrace: rank r <what>. The job ends." and ends all ranks with status 1. MPI's own errors cannot

@@ -1,0 +1,19 @@
+// What a run's options say of its checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace headrace {
+
+// What a run saves, and what it begins with.
+struct CheckpointSettings {
+  std::string directory;                   // empty: nothing is saved
+  std::uint64_t every = 0, keep_last = 0;  // 0: at the end alone; all
+  bool asynchronous = false;               // beside the steps
+  bool resume_latest = false, allow_fresh = false;
+  std::string resume, weights;  // a checkpoint's path, or empty
+  bool any() const { return resume_latest || !(resume + weights + directory).empty(); }
+};
+
+}  // namespace headrace
