@@ -92,6 +92,8 @@ struct Knob {
   void (*set)(EngineOptions&, std::uint64_t);
 };
 constexpr Knob knobs[] = {
+    {"--save-buffers", 1, [](const EngineOptions& o) { return std::uint64_t{o.snapshot_buffers}; },
+     [](EngineOptions& o, std::uint64_t value) { o.snapshot_buffers = static_cast<std::uint32_t>(value); }},
     {"--parameter-buffers", 1, [](const EngineOptions& o) { return std::uint64_t{o.parameter_buffers}; },
      [](EngineOptions& o, std::uint64_t value) { o.parameter_buffers = static_cast<std::uint32_t>(value); }},
     {"--gradient-buffers", 1, [](const EngineOptions& o) { return std::uint64_t{o.gradient_buffers}; },

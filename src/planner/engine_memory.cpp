@@ -92,7 +92,7 @@ void add_optimizer(MemoryPlan& plan, const RankPlan& rank, const EngineOptions& 
   const auto blocks = optimizer_blocks(rank.units, rank.placement, options);
   Bytes total = 0;
   const StateFormat format = options.state_format();
-  for (const OptimizerBlock& block : blocks) total += state_bytes(format, block.range.numel);
+  for (const OptimizerBlock& block : blocks) total += resident_state_bytes(block.range.numel, format);
   switch (rank.placement.optimizer.tier) {
     case Tier::device:
       add_device(plan, MemoryTag::optimizer, total);

@@ -54,6 +54,12 @@ struct StateSnapshots::Board {
   bool given_up = false;
   double waited_seconds = 0;
 
+  void has_copy(std::uint32_t block, std::byte* buffer) {
+    const std::lock_guard lock(mutex);
+    copies[block] = buffer;
+    places[block] = Place::copied;
+    changed.notify_all();
+  }
   void give_up() {
     const std::lock_guard lock(mutex);
     given_up = true;
@@ -132,18 +138,19 @@ std::uint32_t StateSnapshots::next_to_copy(std::uint32_t block) const {
 
 void StateSnapshots::before_update(std::uint32_t block) {
   if (board_ == nullptr) return;
+  settle_copies();
   std::unique_lock lock(board_->mutex);
   for (;;) {
     Place& place = board_->places[block];
     if (place == Place::being_copied) break;  // on its way: the update waits for the lane
     if (board_->given_up || place == Place::done || place == Place::copied) return;
     if (place == Place::at_home && !board_->free.empty()) {
-      const std::uint32_t next = next_to_copy(block);
-      std::byte* buffer = board_->free.back();
-      board_->free.pop_back();
-      board_->places[next] = Place::being_copied;
+      copy(next_to_copy(block), lock);
+      continue;
+    }
+    if (!copying_.empty()) {
       lock.unlock();
-      copy(next, buffer);
+      settle_copies();
       lock.lock();
       continue;
     }
@@ -157,44 +164,50 @@ void StateSnapshots::before_update(std::uint32_t block) {
 
 void StateSnapshots::serve() {
   if (board_ == nullptr || !on_device_) return;
+  settle_copies();
   std::unique_lock lock(board_->mutex);
   while (!board_->given_up && !board_->free.empty() &&
-         std::ranges::find(board_->places, Place::at_home) != board_->places.end()) {
-    const std::uint32_t next = next_to_copy(0);
-    std::byte* buffer = board_->free.back();
-    board_->free.pop_back();
-    board_->places[next] = Place::being_copied;
-    lock.unlock();
-    copy(next, buffer);
-    lock.lock();
-  }
+         std::ranges::find(board_->places, Place::at_home) != board_->places.end())
+    copy(next_to_copy(0), lock);
 }
 
 void StateSnapshots::end() noexcept {
   if (board_ != nullptr) board_->give_up();
 }
 
-// The owner's, without the lock: nobody else looks at a block that is being copied.
+// Into a free buffer, without the lock: nobody else looks at a block that is being copied.
+void StateSnapshots::copy(std::uint32_t block, std::unique_lock<std::mutex>& lock) {
+  std::byte* buffer = board_->free.back();
+  board_->free.pop_back();
+  board_->places[block] = Place::being_copied;
+  lock.unlock();
+  copy(block, buffer);
+  lock.lock();
+}
+
 void StateSnapshots::copy(std::uint32_t block, std::byte* buffer) {
   const OptimizerBlock& target = states_.blocks()[block];
   const Bytes bytes = states_bytes(block),
               master_bytes = state_bytes(kept_format_, target.range.numel) - bytes;
-  const auto copied = [board = board_, block, buffer] {
-    const std::lock_guard lock(board->mutex);
-    board->copies[block] = buffer;
-    board->places[block] = Place::copied;
-    board->changed.notify_all();
-  };
   if (!on_device_) {
     if (bytes > 0) std::memcpy(buffer, states_.state(block), bytes);
     if (master_bytes > 0) std::memcpy(buffer + master_offset_, home_of_master(block), master_bytes);
-    return copied();
+    return board_->has_copy(block, buffer);
   }
   Device& device = context_.device;
   if (bytes > 0) device.copy(Lane::download, buffer, states_.state(block), bytes);
   if (master_bytes > 0)
     device.copy(Lane::download, buffer + master_offset_, home_of_master(block), master_bytes);
-  device.enqueue(Lane::download, "state snapshot", copied);
+  copying_.push_back({board_, block, buffer, device.record(Lane::download)});
+}
+
+// What a lane has copied is the reader's once the owner has seen the event.
+void StateSnapshots::settle_copies() {
+  for (; !copying_.empty(); copying_.pop_front()) {
+    const Copying& oldest = copying_.front();
+    context_.device.host_wait(oldest.event);
+    oldest.board->has_copy(oldest.block, oldest.buffer);
+  }
 }
 
 StateSnapshots::Reader::Reader(const StateSnapshots& of, std::shared_ptr<Board> board,

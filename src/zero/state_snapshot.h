@@ -10,6 +10,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -50,7 +51,9 @@ class StateSnapshots {
   StateArrays arrays(std::uint32_t block, std::byte* states, std::byte* master) const;
   std::byte* home_of_master(std::uint32_t block) const;
   std::uint32_t next_to_copy(std::uint32_t block) const;
+  void copy(std::uint32_t block, std::unique_lock<std::mutex>& lock);
   void copy(std::uint32_t block, std::byte* buffer);
+  void settle_copies();
 
   EngineContext& context_;
   StateStore& states_;
@@ -61,6 +64,13 @@ class StateSnapshots {
   HostBuffer memory_;
   Pin pin_;
   std::shared_ptr<Board> board_;  // of the snapshot being read
+  struct Copying {                // on the download lane
+    std::shared_ptr<Board> board;
+    std::uint32_t block;
+    std::byte* buffer;
+    Event event;
+  };
+  std::deque<Copying> copying_;
 };
 
 // The reader's side: one thread, any.

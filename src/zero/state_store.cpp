@@ -8,6 +8,11 @@
 
 namespace headrace {
 
+Bytes resident_state_bytes(std::uint64_t numel, const StateFormat& format) {
+  constexpr Bytes cache_line = 64;
+  return round_up(state_bytes(format, numel), cache_line);
+}
+
 Bytes state_buffer_bytes(std::uint64_t numel, const EngineOptions& options) {
   return round_up(state_bytes(options.state_format(), numel),
                   SwapStore::buffer_alignment(options.swap_directories.size(), options.swap_parity));
@@ -56,7 +61,8 @@ StateStore::StateStore(EngineContext& context, std::vector<OptimizerBlock> block
 
 void StateStore::allocate_resident(std::uint32_t region_blocks) {
   std::vector<Bytes> block_bytes;
-  for (std::uint32_t b = 0; b < blocks_.size(); ++b) block_bytes.push_back(bytes_of(b));
+  for (const OptimizerBlock& block : blocks_)
+    block_bytes.push_back(resident_state_bytes(block.range.numel, format_));
   const Bytes total = std::accumulate(block_bytes.begin(), block_bytes.end(), Bytes{0});
   std::byte* next = nullptr;
   if (tier() == Tier::device) {

@@ -12,6 +12,9 @@
 
 namespace headrace {
 
+// Bytes of a block that stays in device or host memory: whole cache lines, so that one may be updated while
+// its neighbour is copied.
+Bytes resident_state_bytes(std::uint64_t numel, const StateFormat& format);
 // Bytes of a block in a buffer: whole pages, as direct I/O wants them; with parity for every piece of it.
 Bytes state_buffer_bytes(std::uint64_t numel, const EngineOptions& options);
 // Which blocks options.swap_cache_bytes keeps in host memory: as many as fit, spread evenly over the order of
@@ -74,7 +77,6 @@ class StateStore {
   SwapStoreOptions store_options();
   bool cached(std::uint32_t block) const { return tier() == Tier::nvme && resident_[block] != nullptr; }
   HostLease buffer_for(std::uint32_t block);
-  Bytes bytes_of(std::uint32_t block) const { return state_bytes(format_, blocks_[block].range.numel); }
 
   EngineContext& context_;
   StateFormat format_;

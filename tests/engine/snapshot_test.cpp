@@ -2,58 +2,14 @@
 // tiers and the number of buffers, and that they change nothing.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <future>
-#include <map>
-#include <thread>
-
 #include "headrace/errors.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/snapshot_reading.h"
 
 namespace headrace::testing {
 namespace {
 
 using std::chrono::microseconds;
-
-// Every byte of the states, by parameter and element.
-using Contents = std::map<std::pair<std::string, std::uint64_t>, std::vector<float>>;
-
-PieceVisitor collect(Contents& contents, const StateFormat& format) {
-  return [&contents, format](const StatePiece& piece, const StateArrays& states, std::uint64_t at) {
-    std::vector<float>& values = contents[{piece.parameter->name, piece.first}];
-    std::vector<float> part(piece.numel);
-    read_master(format.master, states.master, at, piece.numel, part.data());
-    values = part;
-    for (int m = 0; m < moment_count(format); ++m) {
-      read_moment(format, m, states.moments[static_cast<std::size_t>(m)], at, piece.numel, part.data());
-      values.insert(values.end(), part.begin(), part.end());
-    }
-  };
-}
-
-// What one rank does: takes a snapshot after one step and lets a thread read it while more steps are made.
-struct RankReading {
-  Contents expected, found;
-  std::unique_ptr<StateSnapshot> snapshot;
-  std::future<void> reader;
-
-  void begin(Engine& engine, microseconds pause) {
-    const StateFormat format = engine.state_format();
-    engine.visit_pieces(collect(expected, format));
-    snapshot = engine.snapshot();
-    reader = std::async(std::launch::async, [this, format, pause] {
-      const PieceVisitor take = collect(found, format);
-      snapshot->visit([&](const StatePiece& piece, const StateArrays& states, std::uint64_t at) {
-        std::this_thread::sleep_for(pause);
-        take(piece, states, at);
-      });
-    });
-  }
-  void end(Engine& engine) {
-    while (reader.wait_for(microseconds(100)) != std::future_status::ready) engine.serve_snapshot();
-    reader.get();
-  }
-};
 
 EngineRun run_of(const Combination& combination, int world_size, std::uint32_t buffers,
                  const TemporaryFolder& folder) {
@@ -77,14 +33,14 @@ void expect_states_of_the_moment(EngineRun run, std::uint64_t at, microseconds p
   EngineRun alone = run;
   alone.options.snapshot_buffers = 0;
   const std::uint64_t expected = run_engine(alone).hash;
-  std::vector<RankReading> ranks(static_cast<std::size_t>(run.world_size));
+  std::vector<SnapshotReading> ranks(static_cast<std::size_t>(run.world_size));
   run.after_step = [&](const EngineRun::Rank& rank, const TrainingState& state) {
-    RankReading& reading = ranks[static_cast<std::size_t>(rank.rank)];
+    SnapshotReading& reading = ranks[static_cast<std::size_t>(rank.rank)];
     if (state.iteration == at) reading.begin(rank.engine, pause);
     if (state.iteration == 5) reading.end(rank.engine);
   };
   EXPECT_EQ(run_engine(run).hash, expected) << what;
-  for (const RankReading& reading : ranks) {
+  for (const SnapshotReading& reading : ranks) {
     EXPECT_FALSE(reading.expected.empty() && run.world_size == 1) << what;
     EXPECT_TRUE(reading.found == reading.expected) << what;
   }
@@ -127,7 +83,7 @@ TEST(Snapshot, that_is_given_up_holds_up_no_update_and_another_one_can_be_taken)
     const TemporaryFolder folder;
     EngineRun run = run_of(combination, 1, 1, folder);
     const std::uint64_t expected = run_engine(run).hash;
-    RankReading later;
+    SnapshotReading later;
     std::future<void> failing;
     std::unique_ptr<StateSnapshot> snapshot;
     run.after_step = [&](const EngineRun::Rank& rank, const TrainingState& state) {
@@ -161,7 +117,7 @@ TEST(Snapshot, that_nobody_reads_in_time_is_told_apart_by_the_wait_of_the_update
   for (const Combination& combination : placements) {
     const TemporaryFolder folder;
     EngineRun run = run_of(combination, 1, 1, folder);
-    RankReading reading;
+    SnapshotReading reading;
     double waited = 0;
     run.after_step = [&](const EngineRun::Rank& rank, const TrainingState& state) {
       if (state.iteration == 1) reading.begin(rank.engine, microseconds(2000));

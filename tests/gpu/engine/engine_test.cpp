@@ -10,6 +10,7 @@
 #include "headrace/communicator.h"
 #include "headrace/errors.h"
 #include "tests/gpu/engine/toy_kernels.h"
+#include "tests/support/snapshot_reading.h"
 #include "tests/support/unsharded_oracle.h"
 
 namespace headrace::testing {
@@ -109,6 +110,22 @@ TEST_F(CudaEngine, every_stage_and_tier_gives_the_bits_of_the_unsharded_computat
           << placement << ", " << name_of(dtype) << ", accumulation " << accumulation;
     });
   }
+}
+
+TEST_F(CudaEngine, a_snapshot_holds_the_states_of_its_moment_while_steps_go_on) {
+  EngineRun base = run_of(DType::bf16, 1);
+  const OracleResult oracle = run_oracle(base);
+  std::uint32_t buffers = 0;
+  for_each_placement(base, [&](EngineRun run, const std::string& placement) {
+    run.options.snapshot_buffers = 1 + buffers++ % 3;
+    SnapshotReading reading;
+    run.after_step = [&](const EngineRun::Rank& at, const TrainingState& state) {
+      if (state.iteration == 2) reading.begin(at.engine, std::chrono::microseconds(100));
+      if (state.iteration == static_cast<std::uint64_t>(run.steps)) reading.end(at.engine);
+    };
+    EXPECT_EQ(run_here(run).hash, oracle.hash) << placement;
+    EXPECT_TRUE(reading.found == reading.expected) << placement;
+  });
 }
 
 TEST_F(CudaEngine, an_overflow_at_the_smallest_loss_scale_names_the_parameter_and_the_rank_that_had_it) {
