@@ -90,8 +90,7 @@ class Checkpointer::Save {
     const std::string name = shard_file_name(of_.communicator_.rank(), of_.communicator_.size());
     AppendFile file(of_.io_, files::join(partial_, name), shard_.bytes, of_.memory_.memory());
     const auto header = std::as_bytes(std::span(shard_.header));
-    header_crc32c_ = crc32c(header);
-    file.append(header);
+    header_crc32c_ = file.append(header);
     std::size_t next = 0;
     std::exception_ptr failure;  // the engine's reads go on to their end: training does after this
     of_.engine_.visit_pieces([&](const StatePiece& piece, const StateArrays& states, std::uint64_t at) {
@@ -99,8 +98,7 @@ class Checkpointer::Save {
       try {
         for (const StoredArray& array : arrays_) {
           const std::span<const std::byte> bytes = stored_bytes(array, states, at, piece.numel);
-          shard_.slices[next++].crc32c = crc32c(bytes);
-          file.append(bytes);
+          shard_.slices[next++].crc32c = file.append(bytes);
         }
       } catch (const IoError&) {
         failure = std::current_exception();
