@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "headrace/checkpoint.h"
+#include "headrace/checkpoint_space.h"
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
@@ -26,8 +27,11 @@ class Checkpointer::Save {
   Saved run() {
     require_same_step();
     const auto start = std::chrono::steady_clock::now();
+    plan();
     open();
     try {
+      require_checkpoint_space({of_.options_.directory, disk_bytes(), of_.options_.keep_last},
+                               of_.communicator_, of_.device_);
       together("write a checkpoint", [&] { write_shard(); });
       gather_manifest();
       together("publish a checkpoint", [&] { publish(); });
@@ -85,8 +89,10 @@ class Checkpointer::Save {
                              static_cast<std::uint32_t>(of_.communicator_.rank()));
   }
 
+  // What this rank writes: for who owns the folder, the manifest too.
+  Bytes disk_bytes() const { return shard_.bytes + shard_.slices.size() * slice_description_bytes; }
+
   void write_shard() {
-    plan();
     const std::string name = shard_file_name(of_.communicator_.rank(), of_.communicator_.size());
     AppendFile file(of_.io_, files::join(partial_, name), shard_.bytes, of_.memory_.memory());
     const auto header = std::as_bytes(std::span(shard_.header));
