@@ -88,6 +88,7 @@ class Engine final : public ModuleHooks {
   StateFormat state_format() const;  // of the pieces: their master is never `none`
   std::vector<StatePiece> state_pieces() const;
   void visit_pieces(const PieceVisitor& visit);
+  std::vector<StatePiece> pieces_to_fill() const;  // by restore(); as soon as the units are added
   // The model as the engine was told it: unit by unit.
   std::vector<const ParameterSpec*> parameters() const;
   // Whole parameters of one unit as the device sees them, copied to the host (a collective).
