@@ -93,6 +93,7 @@ class Engine final : public ModuleHooks {
   std::unique_ptr<StateSnapshot> snapshot();
   void serve_snapshot();
   void end_snapshot() noexcept;  // whoever reads one gets an Error
+  std::vector<StatePiece> pieces_to_fill() const;  // by restore(); as soon as the units are added
   // The model as the engine was told it: unit by unit.
   std::vector<const ParameterSpec*> parameters() const;
   // Whole parameters of one unit as the device sees them, copied to the host (a collective).

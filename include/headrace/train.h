@@ -30,6 +30,14 @@ struct SwapSpace {
 };
 SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan);
 
+// What a run's checkpoints take of their disk, beside what lies there now; the swap stores' share is theirs.
+struct CheckpointSpace {
+  Bytes bytes = 0;       // of one, of all ranks
+  std::string shortage;  // the run cannot do what it is told: what is missing, and what to do
+  std::string warning;   // it can for a while
+};
+CheckpointSpace checkpoint_space(const ResolvedOptions& options, const RunPlan& plan);
+
 // Bytes that the device's arena gets: the limit, or what the plan needs when none is given.
 Bytes device_arena_bytes(const RunPlan& plan);
 

@@ -11,12 +11,12 @@
 
 namespace headrace {
 
-// One thread. append() blocks while all buffers are on their way. Throws IoError; after one, nothing but the
-// destructor may be called, which waits for what is in flight.
+// One thread. append() blocks while all buffers but one are on their way. Throws IoError; after one, nothing
+// but the destructor may be called, which waits for what is in flight.
 class AppendFile {
  public:
   static constexpr Bytes buffer_bytes = Bytes{4} << 20;
-  static constexpr std::uint32_t buffers = 3;
+  static constexpr std::uint32_t buffers = 4;
   static constexpr Bytes memory_bytes = buffer_bytes * buffers;
 
   // Creates the file with all of its space, so that a full disk is found first. `memory` is memory_bytes of
@@ -26,7 +26,8 @@ class AppendFile {
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  void append(std::span<const std::byte> data);
+  // Returns the CRC32C of the data.
+  std::uint32_t append(std::span<const std::byte> data);
   // Waits for all of it and flushes it to the disk. All bytes have been appended.
   void finish();
 

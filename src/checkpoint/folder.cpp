@@ -61,6 +61,16 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
+// With all folders above it; each is on the disk when this returns.
+void make_folders(const std::string& directory) {
+  if (files::folder_exists(directory)) return;
+  const std::string above = files::parent_of(directory);
+  make_folders(above);
+  const int code = files::make_folder(directory);
+  if (code != 0 && code != EEXIST) throw IoError("make the folder", directory, 0, 0, code);
+  files::sync_folder(above);
+}
+
 void rename_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw IoError("rename", from, 0, 0, errno);
 }
@@ -91,9 +101,7 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory) {
 }
 
 Fd lock_checkpoints(const std::string& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) throw IoError("make the folder", directory, 0, 0, error.value());
+  make_folders(directory);
   Fd lock = files::open_file(files::join(directory, lock_name), O_RDWR | O_CREAT);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     throw UsageError(
@@ -108,6 +116,7 @@ std::string partial_checkpoint(const std::string& directory, std::uint64_t step)
 }
 
 void begin_checkpoint(const std::string& directory, std::uint64_t step) {
+  make_folders(directory);  // on a host of its own
   for (const std::string& name : names_in(directory))
     if (name.starts_with(prefix) && name.ends_with(partial_suffix))
       abandon_checkpoint(files::join(directory, name));
@@ -137,11 +146,10 @@ void rotate_checkpoints(const std::string& directory, std::uint64_t keep_last) {
   std::vector<FoundCheckpoint> found = find_checkpoints(directory);
   if (keep_last == 0 || found.size() <= keep_last) return;
   found.resize(found.size() - keep_last);
-  for (const FoundCheckpoint& old : found) {
-    const std::string hidden = old.path + std::string(partial_suffix);
-    rename_path(old.path, hidden);
-    abandon_checkpoint(hidden);
-  }
+  const auto hidden = [](const FoundCheckpoint& old) { return old.path + std::string(partial_suffix); };
+  for (const FoundCheckpoint& old : found) rename_path(old.path, hidden(old));
+  files::sync_folder(directory);  // before their files go
+  for (const FoundCheckpoint& old : found) abandon_checkpoint(hidden(old));
 }
 
 }  // namespace headrace

@@ -20,7 +20,8 @@ void begin_checkpoint(const std::string& directory, std::uint64_t step);
 void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest);
 // Removes a folder that is not visible; what cannot be removed stays.
 void abandon_checkpoint(const std::string& partial) noexcept;
-// Removes the oldest of more than `keep_last` (0: none). A kill leaves no half of one visible.
+// Removes the oldest of more than `keep_last` (0: none). Neither a kill nor the loss of
+// power leaves half of one visible.
 void rotate_checkpoints(const std::string& directory, std::uint64_t keep_last);
 
 }  // namespace headrace

@@ -7,6 +7,7 @@
 
 #include "headrace/checkpoint.h"
 #include "headrace/errors.h"
+#include "src/checkpoint/needed_files.h"
 #include "src/checkpoint/open_manifest.h"
 #include "src/checkpoint/slice_reader.h"
 
@@ -128,7 +129,8 @@ TrainingState load_checkpoint(const std::string& path, Engine& engine, IoEngine&
   if (options.accept) options.accept(facts.state);
   const HostBuffer memory(engine.host_budget(), MemoryTag::staging, SliceReader::memory_bytes(manifest));
   Conversion conversion(manifest.states, wanted, options.weights_only);
-  SliceReader reader(path, std::move(manifest), io, memory.memory());
+  const std::vector<bool> needed = needed_files(manifest, engine, numbers);
+  SliceReader reader(path, std::move(manifest), io, memory.memory(), SliceReader::What::states, needed);
   const PieceVisitor fill = [&](const StatePiece& piece, const StateArrays& target, std::uint64_t to) {
     reader.read(numbers.at(piece.parameter), piece.first, piece.numel,
                 [&](std::uint64_t at, std::uint64_t numel, const StateArrays& source) {

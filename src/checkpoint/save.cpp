@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "headrace/checkpoint.h"
+#include "headrace/checkpoint_space.h"
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
@@ -43,8 +44,11 @@ class Checkpointer::Save {
   Saved run_phases() {
     require_same_step();
     const auto start = std::chrono::steady_clock::now();
+    plan();
     open();
     try {
+      require_checkpoint_space({of_.options_.directory, disk_bytes(), of_.options_.keep_last},
+                               of_.communicator_, of_.device_);
       together("write a checkpoint", [&] { write_shard(); });
       gather_manifest();
       together("publish a checkpoint", [&] { publish(); });
@@ -110,13 +114,14 @@ class Checkpointer::Save {
       of_.engine_.visit_pieces(visit);
   }
 
+  // What this rank writes: for who owns the folder, the manifest too.
+  Bytes disk_bytes() const { return shard_.bytes + shard_.slices.size() * slice_description_bytes; }
+
   void write_shard() {
-    plan();
     const std::string name = shard_file_name(of_.communicator_.rank(), of_.communicator_.size());
     AppendFile file(of_.io_, files::join(partial_, name), shard_.bytes, of_.memory_.memory());
     const auto header = std::as_bytes(std::span(shard_.header));
-    header_crc32c_ = crc32c(header);
-    file.append(header);
+    header_crc32c_ = file.append(header);
     std::size_t next = 0;
     std::exception_ptr failure;  // the engine's reads go on to their end: training does after this
     visit_pieces([&](const StatePiece& piece, const StateArrays& states, std::uint64_t at) {
@@ -124,8 +129,7 @@ class Checkpointer::Save {
       try {
         for (const StoredArray& array : arrays_) {
           const std::span<const std::byte> bytes = stored_bytes(array, states, at, piece.numel);
-          shard_.slices[next++].crc32c = crc32c(bytes);
-          file.append(bytes);
+          shard_.slices[next++].crc32c = file.append(bytes);
         }
       } catch (const IoError&) {
         if (snapshot_) throw;

@@ -35,14 +35,14 @@ Bytes SliceReader::memory_bytes(const Manifest& manifest) {
 }
 
 SliceReader::SliceReader(const std::string& folder, Manifest manifest, IoEngine& engine,
-                         std::span<std::byte> memory, What what)
+                         std::span<std::byte> memory, What what, const std::vector<bool>& needed)
     : folder_(folder),
       manifest_(std::move(manifest)),
       engine_(engine),
       arrays_(stored_arrays(manifest_.states)),
       read_arrays_(what == What::masters_alone ? 1 : arrays_.size()),
       files_(manifest_.files.size()) {
-  check_files();
+  check_files(needed);
   index_slices();
   for (const StoredArray& array : arrays_) {
     const Bytes bytes = buffer_bytes(array, largest_slice(manifest_));
@@ -63,9 +63,11 @@ SliceReader::SliceReader(const std::string& folder, Manifest manifest, IoEngine&
   }
 }
 
-void SliceReader::check_files() const {
+void SliceReader::check_files(const std::vector<bool>& needed) const {
   std::vector<std::string> problems;
-  for (const ManifestFile& one : manifest_.files) {
+  for (std::size_t f = 0; f < manifest_.files.size(); ++f) {
+    if (!needed.empty() && !needed[f]) continue;
+    const ManifestFile& one = manifest_.files[f];
     std::error_code error;
     const Bytes bytes = std::filesystem::file_size(files::join(folder_, one.name), error);
     if (error)

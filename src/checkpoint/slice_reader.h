@@ -21,9 +21,10 @@ class SliceReader {
  public:
   enum class What : std::uint8_t { states, masters_alone };
   // `memory`: memory_bytes(manifest), page-aligned. Throws CorruptData where slices overlap or leave
-  // something out, and where files are missing or of another size: all of them.
+  // something out, and where files are missing or of another size: all of them. `needed` says of each file
+  // whether anything will be read from it; empty: from all.
   SliceReader(const std::string& folder, Manifest manifest, IoEngine& engine, std::span<std::byte> memory,
-              What what = What::states);
+              What what = What::states, const std::vector<bool>& needed = {});
   static Bytes memory_bytes(const Manifest& manifest);
 
   const Manifest& manifest() const { return manifest_; }
@@ -36,7 +37,7 @@ class SliceReader {
   void read(std::uint32_t parameter, std::uint64_t first, std::uint64_t numel, const Visit& visit);
 
  private:
-  void check_files() const;
+  void check_files(const std::vector<bool>& needed) const;
   void index_slices();
   // The slices of one array that hold a piece lie alike in the other arrays: loads all of them.
   void load(std::uint32_t parameter, std::size_t piece);

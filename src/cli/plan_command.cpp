@@ -29,7 +29,8 @@ struct PlanReport {
   std::optional<int> smallest_stage;
   std::string change;
   SwapSpace disk;
-  bool fits() const { return run.memory.fits() && disk.shortage.empty(); }
+  CheckpointSpace checkpoints;
+  bool fits() const { return run.memory.fits() && disk.shortage.empty() && checkpoints.shortage.empty(); }
 };
 
 PlanReport make_report(const ResolvedOptions& options) {
@@ -40,6 +41,7 @@ PlanReport make_report(const ResolvedOptions& options) {
   report.smallest_stage = smallest_stage_that_fits(report.run.request);
   report.change = smallest_change_that_fits(report.run.request);
   if (!options.resume_swap) report.disk = swap_space(options, report.run);
+  report.checkpoints = checkpoint_space(options, report.run);
   return report;
 }
 
@@ -66,6 +68,8 @@ Json to_json(const PlanReport& report) {
            {{"device", memory.device.total()}, {"host", memory.host.total()}, {"nvme", memory.nvme.total()}}},
           {"nvme_path_bytes", memory.nvme_path_bytes},
           {"disk_shortage", report.disk.shortage},
+          {"checkpoint_bytes", report.checkpoints.bytes},
+          {"checkpoint_shortage", report.checkpoints.shortage},
           {"limit", {{"device", memory.device_limit}, {"host", memory.host_limit}}},
           {"smallest_stage_that_fits", report.smallest_stage ? Json(*report.smallest_stage) : Json()},
           {"smallest_change_that_fits", report.change},
@@ -105,7 +109,8 @@ std::string verdict(const PlanReport& report) {
     if (report.smallest_stage)
       text += fmt::format("the smallest stage that fits is {}\n", *report.smallest_stage);
   }
-  if (!report.disk.shortage.empty()) text += fmt::format("does not fit: {}\n", report.disk.shortage);
+  for (const std::string& shortage : {report.disk.shortage, report.checkpoints.shortage})
+    if (!shortage.empty()) text += fmt::format("does not fit: {}\n", shortage);
   if (!text.empty()) return text;
   if (memory.device_limit == 0 && memory.host_limit == 0)
     return "no limit given: --device-memory and --host-memory say whether it fits\n";
@@ -129,6 +134,9 @@ std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
                         format_bytes(report.traffic.all_gather_bytes),
                         format_bytes(report.traffic.reduce_scatter_bytes));
   text += disk_lines(memory, options);
+  if (report.checkpoints.bytes > 0)
+    text += fmt::format("a checkpoint, all ranks: {} in {}\n", format_bytes(report.checkpoints.bytes),
+                        options.checkpoint.directory);
   if (report.io.written_bytes > 0) {
     text += fmt::format("NVMe a step, all ranks: {} read, {} written\n", format_bytes(report.io.read_bytes),
                         format_bytes(report.io.written_bytes));
@@ -163,6 +171,7 @@ int run_plan(const PlanFlags& flags) {
   for (const std::string& note : options.notes) fmt::print(stderr, "{}\n", note);
   const PlanReport report = make_report(options);
   fmt::print("{}", flags.json ? to_json(report).dump(2) + '\n' : to_text(report, options));
+  if (!report.checkpoints.warning.empty()) fmt::print(stderr, "warning: {}\n", report.checkpoints.warning);
   for (const std::string& path : report.disk.unknown)
     fmt::print(stderr, "note: {} {} does not exist here; whether the run fits on its drive was not checked\n",
                options.swap_path_name, path);

@@ -38,13 +38,6 @@ std::string given_checkpoint(const std::string& path, std::string_view flag) {
       path, files::folder_exists(path) ? "it has no manifest.json" : "there is no such folder"));
 }
 
-StateFormat states_of(const ResolvedOptions& options) {
-  StateFormat format = options.engine.state_format();
-  if (format.master == MasterDType::none)
-    format.master = options.engine.dtype == DType::f32 ? MasterDType::f32 : MasterDType::bf16;
-  return format;
-}
-
 }  // namespace
 
 std::string checkpoint_to_load(const ResolvedOptions& options) {
@@ -54,10 +47,17 @@ std::string checkpoint_to_load(const ResolvedOptions& options) {
   return settings.weights.empty() ? "" : given_checkpoint(settings.weights, "--load-weights");
 }
 
+StateFormat kept_states(const ResolvedOptions& options) {
+  StateFormat format = options.engine.state_format();
+  if (format.master == MasterDType::none)
+    format.master = options.engine.dtype == DType::f32 ? MasterDType::f32 : MasterDType::bf16;
+  return format;
+}
+
 void report_conversions(const ResolvedOptions& options, const std::string& checkpoint) {
   if (checkpoint.empty()) return;
   const StateFormat stored = read_checkpoint_facts(checkpoint).states;
-  const std::vector<std::string> texts = conversions(stored, states_of(options));
+  const std::vector<std::string> texts = conversions(stored, kept_states(options));
   if (texts.empty()) return;
   const bool loses = std::ranges::any_of(
       texts, [](const std::string& text) { return text.find("rounded") != std::string::npos; });

@@ -11,6 +11,8 @@ namespace headrace {
 // The path of the one to load; empty where none was asked for, or there is none yet and that was allowed.
 // UsageError where it is not there.
 std::string checkpoint_to_load(const ResolvedOptions& options);
+// The types in which a checkpoint of this run keeps its states.
+StateFormat kept_states(const ResolvedOptions& options);
 // What loading it into this run's types of states changes: a warning where bits are lost.
 void report_conversions(const ResolvedOptions& options, const std::string& checkpoint);
 CheckpointOptions checkpoint_options(const ResolvedOptions& options);

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <numbers>
 
+#include "headrace/checkpoint_space.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
+#include "src/train/checkpoint_choice.h"
 #include "src/train/swap_path.h"
 
 namespace headrace {
@@ -28,11 +30,12 @@ std::string placement_line(std::string_view what, const Placement& placement, in
 }
 
 // When a run saves, and what it keeps.
-std::string saving_text(const ResolvedOptions& options) {
+std::string saving_text(const ResolvedOptions& options, Bytes bytes) {
   const CheckpointSettings& settings = options.checkpoint;
   std::string text =
       settings.every == 0 ? ", one at the end" : fmt::format(", every {} steps", settings.every);
   if (settings.keep_last > 0) text += fmt::format(", the last {} kept", settings.keep_last);
+  text += fmt::format(", {} each", format_bytes(bytes));
   return settings.asynchronous ? text + ", beside the steps" : text;
 }
 
@@ -173,7 +176,9 @@ std::string start_report(const Session& session) {
   for (const std::string& line : group_lines(session.inputs.plan.request.units, options))
     text += fmt::format("  {}\n", line);
   if (!options.checkpoint.directory.empty())
-    text += fmt::format("  {:<18}{}{}\n", "checkpoints", options.checkpoint.directory, saving_text(options));
+    text += fmt::format("  {:<18}{}{}\n", "checkpoints", options.checkpoint.directory,
+                        saving_text(options, checkpoint_bytes(session.inputs.plan.request.units,
+                                                              kept_states(options), ranks)));
   text += "memory planned\n" + ledger_table(session.inputs.plan.memory);
   return text + source_of_weights(session);
 }

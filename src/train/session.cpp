@@ -8,6 +8,7 @@
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
 #include "src/train/checkpoint_choice.h"
+#include "src/train/checkpoint_space.h"
 #include "src/train/run_identity.h"
 #include "src/train/swap_path.h"
 
@@ -91,6 +92,7 @@ void Session::open_backends(StopSignals& signals) {
                     *backends.device);
   place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan, inputs.checkpoint, *backends.communicator);
+  require_room_for_checkpoints(options, inputs.plan, rank() == 0);
   if (rank() == 0) warn_of_poor_paths(options);
   if (rank() == 0) report_conversions(options, inputs.checkpoint);
   take_arena(*backends.device);

@@ -166,6 +166,10 @@ SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan) {
   return result;
 }
 
+std::vector<PathSpace> swap_path_spaces(const ResolvedOptions& options, const RunPlan& plan) {
+  return spaces_of(options, plan.memory.nvme_path_bytes);
+}
+
 void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, const std::string& checkpoint,
                      Communicator& communicator) {
   if (options.swap_paths.empty()) return;

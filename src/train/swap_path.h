@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/swap_paths.h"
 #include "headrace/train.h"
 
 namespace headrace {
@@ -26,6 +27,9 @@ void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, const 
 void warn_of_poor_paths(const ResolvedOptions& options);
 // An earlier run of more ranks leaves stores that no run can continue once rank 0's is replaced.
 void remove_stores_of_further_ranks(const ResolvedOptions& options);
+
+// What the stores of this host's ranks will take in each path, and what an earlier run's there take now.
+std::vector<PathSpace> swap_path_spaces(const ResolvedOptions& options, const RunPlan& plan);
 
 // Bytes that the files below the folders take on the disk, but for locks, which are empty without an owner.
 Bytes disk_bytes_below(const std::vector<std::string>& paths);

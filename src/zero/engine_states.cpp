@@ -79,6 +79,15 @@ std::vector<StatePiece> Engine::state_pieces() const {
   return pieces;
 }
 
+std::vector<StatePiece> Engine::pieces_to_fill() const {
+  const EngineContext& context = impl_->context;
+  std::vector<StatePiece> pieces;
+  for (const OptimizerBlock& block : optimizer_blocks(context.units, context.placement, context.options))
+    for_each_piece(context.units[block.unit].layout, block.range,
+                   [&](const StatePiece& piece, std::uint64_t) { pieces.push_back(piece); });
+  return pieces;
+}
+
 void Engine::visit_pieces(const PieceVisitor& visit) {
   impl_->updater->visit([&](const OptimizerBlock& block, const StateArrays& arrays) {
     bring_pieces(impl_->context, block, arrays, visit);

@@ -16,7 +16,7 @@ HEADER_OWNERS = {
     "swap": "swap_journal swap_paths swap_store swap_ticket",
     "comm": "mpi_module",
     "zero": "engine engine_options engine_states loss_scale optimizer_blocks parameter_groups state_hash step_result",
-    "checkpoint": "checkpoint checkpoint_report inspect model_folder",
+    "checkpoint": "checkpoint checkpoint_report checkpoint_space inspect model_folder",
     "planner": "planner",
     "model": "model",
     "train": "backends checkpoint_settings config data train",

@@ -110,6 +110,16 @@ class ModelFolder(ProgramTest):
         (self.folder / "ids.bin").write_bytes(struct.pack("<3H", 1, 2, 256) * 20)
         self.refused("train", *run, says=["token 2 (byte 4) is 256", "vocabulary has 256 ids"])
 
+    def test_every_tensor_of_an_export_has_the_type_that_was_asked_for(self):
+        self.succeeds("train", "--model", self.folder_of(), "--data", "data.txt", "--batch-size", 2, "--sequence-length", 16, "--steps", 1,
+                      "--checkpoint-dir", "saved", "--quiet")
+        for asked, dtype in ((None, "BF16"), ("fp32", "F32"), ("bf16", "BF16"), ("fp16", "F16")):
+            folder = f"exported-{asked}"
+            self.succeeds("export", "saved/step-00000001", "--to", folder, *(["--dtype", asked] if asked else []))
+            data = (self.folder / folder / "model.safetensors").read_bytes()
+            header = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])
+            self.assertEqual({dtype}, {tensor["dtype"] for name, tensor in header.items() if name != "__metadata__"})
+
     def test_plan_takes_the_shape_from_the_configuration(self):
         result = self.succeeds("plan", "--model", self.folder_of(), "--sequence-length", 16)
         self.assertIn(f"model: {sum(map(product, parameters().values()))} parameters", result.stdout)

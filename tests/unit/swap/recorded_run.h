@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/unit/swap/lossy_disk.h"
+#include "tests/support/power_loss/lossy_disk.h"
 #include "tests/unit/swap/store_fixture.h"
 
 namespace headrace::testing {

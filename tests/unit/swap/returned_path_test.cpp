@@ -7,8 +7,8 @@
 #include "headrace/swap_journal.h"
 #include "swap/description.h"
 #include "swap/journal.h"
+#include "tests/support/power_loss/syscall_hook.h"
 #include "tests/unit/swap/paths_fixture.h"
-#include "tests/unit/swap/syscall_hook.h"
 
 namespace headrace::testing {
 namespace {

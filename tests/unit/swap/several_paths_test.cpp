@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/power_loss/syscall_hook.h"
 #include "tests/unit/swap/paths_fixture.h"
-#include "tests/unit/swap/syscall_hook.h"
 
 namespace headrace::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/power_loss/syscall_hook.h"
 #include "tests/unit/swap/store_fixture.h"
-#include "tests/unit/swap/syscall_hook.h"
 
 namespace headrace::testing {
 namespace {

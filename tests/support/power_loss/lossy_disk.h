@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/swap/syscall_hook.h"
+#include "tests/support/power_loss/syscall_hook.h"
 
 namespace headrace::testing {
 
@@ -43,13 +43,13 @@ class LossyDisk {
 
  private:
   struct Change {
-    enum class Kind : std::uint8_t { write, resize, grow, add, move, remove } kind = Kind::write;
+    enum class Kind : std::uint8_t { write, resize, grow, add, move, exchange, remove } kind = Kind::write;
     enum class State : std::uint8_t { unflushed, flushed, unknown_for_ever } state = State::unflushed;
     std::uint64_t offset = 0;  // write; the new size
     std::string data{};
     std::string name{}, target{};
-    std::size_t node = 0;
-    bool left_out = false;  // by a flush
+    std::size_t node = 0, other_node = 0;  // which `target` and, of an exchange, `name` lead to
+    bool left_out = false;                 // by a flush
   };
   struct Node {  // a file or a folder
     bool is_folder = false;

@@ -1,6 +1,6 @@
 // Watches and fails the system calls that change files: the test program defines open, pwrite, fdatasync,
-// fsync, ftruncate, fallocate, rename, unlink, mkdir and rmdir itself (syscall_hook_test.cpp) and passes them
-// on to the C library.
+// fsync, ftruncate, fallocate, rename, renameat2, unlink, unlinkat, remove, mkdir and rmdir itself
+// (syscall_hook.cpp) and passes them on to the C library.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ enum class FileCall : std::uint8_t {
   truncate,  // also an open that empties a file
   reserve,
   rename,
+  exchange,  // two names change places
   remove,
   create,  // an open that makes a file
   make_folder,
@@ -29,7 +30,7 @@ struct FileEvent {
   std::string path;
   std::uint64_t offset = 0;  // write; new size of truncate, reserve (0 when the size is kept)
   std::vector<std::byte> data;
-  std::string target;  // rename
+  std::string target;  // rename, exchange
 };
 
 // While it lives, every such call below `folder` is shown to `before`, which returns 0 to let it through or
