@@ -128,6 +128,7 @@ constexpr Condition conditions[] = {
     {"min_loss_scale", false, dynamic_scale, searches_loss_scale},
     {"save_every", false, checkpoint_folder, saves},
     {"keep_last", false, checkpoint_folder, saves},
+    {"checkpoint_parity", false, checkpoint_folder, saves, "0"},
     {"allow_fresh", false, "--resume latest", resumes_latest, "false"},
     {"token_bits", false, "token ids (--data FILE.bin)", reads_ids},
     {"eval_every", false, "held-out text (--eval-data FILE)", evaluates, "0"},
