@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "headrace/io_engine.h"
+#include "headrace/parity_code.h"
 #include "headrace/swap_store.h"
-#include "swap/parity.h"
 #include "swap/path_group.h"
 #include "swap/stripe_map.h"
 

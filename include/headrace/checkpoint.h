@@ -20,8 +20,12 @@
 
 namespace headrace {
 
-// Host memory of saving and of loading, whatever the model: the planner counts it.
+// Host memory of saving and of loading, whatever the model, and of rebuilding what is damaged: the planner
+// counts it.
 inline constexpr Bytes checkpoint_memory_bytes = Bytes{16} << 20;
+inline constexpr Bytes checkpoint_rebuild_bytes = Bytes{8} << 20;
+inline constexpr std::uint32_t most_parity_files = 255;  // of ranks and parity together
+inline constexpr std::uint32_t most_checkpoint_parity = 16;
 
 // Below the folder that --checkpoint-dir names.
 std::string checkpoint_name(std::uint64_t step);  // "step-00001200"
@@ -49,9 +53,12 @@ CheckpointFacts read_checkpoint_facts(const std::string& path);
 struct CheckpointOptions {
   std::string directory;        // is made when it does not exist
   std::uint64_t keep_last = 0;  // 0: all
-  bool leads_host = true;       // one rank of each host; it makes folders that other hosts do not share
-  std::string written_by;       // "headrace 0.1.0"
-  std::string model;            // config.json of the model, for exports; empty: none can be made
+  // So many of the files of all ranks and of parity together may be lost. 0: none. At most
+  // most_checkpoint_parity, and with the ranks no more than most_parity_files.
+  std::uint32_t parity = 0;
+  bool leads_host = true;  // one rank of each host; it makes folders that other hosts do not share
+  std::string written_by;  // "headrace 0.1.0"
+  std::string model;       // config.json of the model, for exports; empty: none can be made
 };
 
 class Checkpointer {
@@ -94,16 +101,21 @@ class Checkpointer {
 };
 
 struct LoadOptions {
-  bool weights_only = false;                              // moments and step numbers begin anew
-  std::function<void(const TrainingState&)> accept = {};  // before anything is changed; throws to refuse
-  std::function<void()> before_replacing = {};            // Engine::initialise
-  TrainingState start = {};                               // of weights_only
+  bool weights_only = false;                                // moments and step numbers begin anew
+  std::function<void(const CheckpointFacts&)> accept = {};  // before anything is changed; throws to refuse
+  std::function<void()> before_replacing = {};              // Engine::initialise
+  // Told once of each damaged file that parity makes up for: "rank-00001-of-00002.safetensors is missing".
+  std::function<void(const std::string& problem)> on_damage = {};
+  TrainingState start = {};  // of weights_only
 };
 // Fills an engine whose units are added. Strict: parameters that differ in name or shape are all listed
-// (UsageError), and nothing is changed. Missing files are CorruptData naming each. Reads what this rank
-// needs.
+// (UsageError), and nothing is changed. Missing and damaged files are rebuilt in memory where parity can,
+// else CorruptData naming each. Reads what this rank needs.
 TrainingState load_checkpoint(const std::string& path, Engine& engine, IoEngine& io,
                               const LoadOptions& options);
+// One warning, of rank 0, of what the ranks were told of damage. A collective.
+void warn_of_damage(const std::string& path, const std::vector<std::string>& problems,
+                    Communicator& communicator, Device& device);
 
 // What a load into states of this format would change, a sentence each: "exp_avg is rounded from fp32 to
 // bf16".

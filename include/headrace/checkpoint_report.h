@@ -1,5 +1,5 @@
 // What a checkpoint holds, for `inspect`: of which run and step, who wrote each file, what is missing or
-// damaged. Read-only.
+// damaged. Read-only, but for the repair.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,43 @@ struct CheckpointFile {
   Bytes states_bytes = 0;
 };
 
+// What a repair did.
+struct CheckpointRepair {
+  struct File {
+    std::string name;
+    std::uint64_t stripes = 0, rebuilt = 0;  // of a manifest: 0
+    Bytes bytes_rebuilt = 0;
+  };
+  std::vector<File> files;            // that were written anew
+  std::vector<std::string> problems;  // what could not be rebuilt
+  Bytes checked_bytes = 0;
+  bool stopped = false;  // nothing is lost: it can be started again
+};
+
 struct CheckpointReport {
   CheckpointFacts facts;
   std::uint64_t parameters = 0, parameter_numel = 0, slices = 0;
-  Bytes bytes = 0;  // of all files
-  std::vector<CheckpointFile> files;
+  Bytes bytes = 0;                    // of all files
+  std::uint32_t parity = 0;           // so many of the files may be lost
+  std::vector<CheckpointFile> files;  // those of parity last
   std::optional<std::uint64_t> state_hash;
+  std::optional<CheckpointRepair> repaired;  // where that was done first
   std::vector<std::string> problems;
   Bytes checked_bytes = 0;
   bool stopped = false;
   bool good() const { return problems.empty(); }
 };
 
-// `verify` reads every byte, `hash` computes the state hash too. Damage is in `problems`; UsageError where
-// `path` is no checkpoint, CorruptData where its manifest is damaged.
+// Headers are always read; `verify` reads every byte, `hash` computes the state hash too. Damage is in
+// `problems`; UsageError where `path` is no checkpoint, CorruptData where its manifest is damaged.
 CheckpointReport inspect_checkpoint(const std::string& path, const InspectOptions& options, IoEngine& engine,
                                     const InspectControl& control = {});
+// Reads every byte and writes anew, by parity, each file that is missing or damaged; the others are not
+// touched. Each is replaced when it is whole, so an end at any moment leaves what was there or what is good.
+// UsageError where there is no parity, or where a job saves beside it.
+CheckpointRepair repair_checkpoint(const std::string& path, IoEngine& engine,
+                                   const InspectControl& control = {});
+std::string to_text(const CheckpointRepair& repair);
 std::string to_text(const CheckpointReport& report);
 std::string to_json(const CheckpointReport& report);
 

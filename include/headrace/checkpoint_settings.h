@@ -8,9 +8,9 @@ namespace headrace {
 
 // What a run saves, and what it begins with.
 struct CheckpointSettings {
-  std::string directory;                   // empty: nothing is saved
-  std::uint64_t every = 0, keep_last = 0;  // 0: at the end alone; all
-  bool asynchronous = false;               // beside the steps
+  std::string directory;                               // empty: nothing is saved
+  std::uint64_t every = 0, keep_last = 0, parity = 0;  // 0: at the end alone; all; no file may be lost
+  bool asynchronous = false;                           // beside the steps
   bool resume_latest = false, allow_fresh = false;
   std::string resume, weights;  // a checkpoint's path, or empty
   bool any() const { return resume_latest || !(resume + weights + directory).empty(); }

@@ -92,7 +92,7 @@ class Engine final : public ModuleHooks {
   // and by serve_snapshot() where none are called.
   std::unique_ptr<StateSnapshot> snapshot();
   void serve_snapshot();
-  void end_snapshot() noexcept;  // whoever reads one gets an Error
+  void end_snapshot() noexcept;                    // whoever reads one gets an Error
   std::vector<StatePiece> pieces_to_fill() const;  // by restore(); as soon as the units are added
   // The model as the engine was told it: unit by unit.
   std::vector<const ParameterSpec*> parameters() const;

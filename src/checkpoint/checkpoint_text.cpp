@@ -32,6 +32,17 @@ std::string line(std::string_view what, const std::string& text) {
   return fmt::format("  {:<18}{}\n", what, text);
 }
 
+ordered_json repair_json(const CheckpointRepair& repair) {
+  ordered_json files = ordered_json::array();
+  for (const CheckpointRepair::File& file : repair.files)
+    files.push_back({{"name", file.name},
+                     {"stripes_checked", file.stripes},
+                     {"stripes_rebuilt", file.rebuilt},
+                     {"bytes_rebuilt", file.bytes_rebuilt}});
+  return {
+      {"files", std::move(files)}, {"checked_bytes", repair.checked_bytes}, {"problems", repair.problems}};
+}
+
 std::string verdict(const CheckpointReport& report) {
   if (report.good() && report.checked_bytes > 0 && !report.stopped)
     return fmt::format("every byte is good ({} checked)\n", format_bytes(report.checked_bytes));
@@ -42,6 +53,19 @@ std::string verdict(const CheckpointReport& report) {
 }
 
 }  // namespace
+
+std::string to_text(const CheckpointRepair& repair) {
+  std::string text;
+  for (const CheckpointRepair::File& file : repair.files)
+    text += file.stripes == 0 ? fmt::format("{}: written anew from the other one\n", file.name)
+                              : fmt::format("{}: {} stripes checked, {} rebuilt ({})\n", file.name,
+                                            file.stripes, file.rebuilt, format_bytes(file.bytes_rebuilt));
+  if (repair.files.empty() && repair.problems.empty() && !repair.stopped)
+    text += fmt::format("every byte is good ({} checked): there is nothing to rebuild\n",
+                        format_bytes(repair.checked_bytes));
+  for (const std::string& problem : repair.problems) text += fmt::format("problem: {}\n", problem);
+  return text;
+}
 
 std::string to_text(const CheckpointReport& report) {
   const CheckpointFacts& facts = report.facts;
@@ -56,6 +80,7 @@ std::string to_text(const CheckpointReport& report) {
   text += line("data position", fmt::format("{} samples", facts.state.data_position));
   if (facts.dtype == "fp16") text += line("loss scale", fmt::format("{:g}", facts.state.loss_scale.scale));
   text += line("size", fmt::format("{} in {} slices", format_bytes(report.bytes), report.slices));
+  if (report.parity > 0) text += line("parity", fmt::format("{} of the files may be lost", report.parity));
   TextTable table({"file", "rank", "slices", "size", "state"}, {false, true, true, true, false});
   for (const CheckpointFile& file : report.files)
     table.add({file.name, std::to_string(file.rank), std::to_string(file.slices), format_bytes(file.bytes),
@@ -75,7 +100,7 @@ std::string to_json(const CheckpointReport& report) {
                      {"slices", file.slices},
                      {"states_bytes", file.states_bytes},
                      {"state", name_of(file.state)}});
-  return ordered_json{
+  ordered_json object = {
       {"checkpoint", facts.path},
       {"step", facts.step},
       {"written_by", facts.written_by},
@@ -89,13 +114,15 @@ std::string to_json(const CheckpointReport& report) {
       {"parameters", report.parameters},
       {"parameter_numel", report.parameter_numel},
       {"bytes", report.bytes},
+      {"parity", report.parity},
       {"files", std::move(files)},
       {"checked_bytes", report.checked_bytes},
       {"state_hash",
        report.state_hash ? ordered_json(fmt::format("{:016x}", *report.state_hash)) : ordered_json()},
       {"stopped", report.stopped},
-      {"problems", report.problems}}
-      .dump(2);
+      {"problems", report.problems}};
+  if (report.repaired) object["repaired"] = repair_json(*report.repaired);
+  return object.dump(2);
 }
 
 std::string list_text(const std::string& directory, const std::vector<FoundCheckpoint>& found) {

@@ -2,8 +2,10 @@
 #include <map>
 
 #include "headrace/errors.h"
+#include "headrace/log.h"
 #include "headrace/memory.h"
 #include "headrace/model_folder.h"
+#include "src/checkpoint/checkpoint_files.h"
 #include "src/checkpoint/open_manifest.h"
 #include "src/checkpoint/slice_reader.h"
 
@@ -21,7 +23,10 @@ class CheckpointSource final : public TensorSource {
  public:
   CheckpointSource(const std::string& path, Manifest manifest, IoEngine& io, MemoryBudget& budget)
       : memory_(budget, MemoryTag::staging, SliceReader::memory_bytes(manifest)),
-        reader_(path, std::move(manifest), io, memory_.memory(), SliceReader::What::masters_alone) {
+        reader_(path, std::move(manifest), io, memory_.memory(), SliceReader::What::masters_alone,
+                {.budget = &budget, .on_damage = [path](const std::string& problem) {
+                   log_warning(damage_warning(path, problem));
+                 }}) {
     const DType dtype = dtype_of(reader_.manifest().dtype);
     for (const ManifestParameter& one : reader_.manifest().parameters)
       tensors_.push_back({.name = one.name, .shape = one.shape, .dtype = dtype});
@@ -51,7 +56,7 @@ ExportedModel export_checkpoint(const std::string& checkpoint, const std::string
                                 const ExportOptions& options) {
   Manifest manifest = open_manifest(checkpoint);
   const ModelConfig config = parse_model_config(manifest.model, checkpoint);
-  MemoryBudget budget("host", checkpoint_memory_bytes);
+  MemoryBudget budget("host", checkpoint_memory_bytes + checkpoint_rebuild_bytes);
   CheckpointSource source(checkpoint, std::move(manifest), io, budget);
   return export_model(folder, config, source, options);
 }

@@ -34,9 +34,9 @@ std::optional<std::uint64_t> step_of(const std::string& name) {
 }
 
 // The number behind `key` near the beginning of a manifest; none where there is none.
-std::optional<std::uint64_t> sequence_of(const std::string& path) {
+std::optional<std::uint64_t> sequence_in(const std::string& manifest) {
   try {
-    const Fd fd = files::open_file(files::join(path, manifest_name), O_RDONLY);
+    const Fd fd = files::open_file(manifest, O_RDONLY);
     char text[512];
     const ssize_t got = ::pread(fd.get(), text, sizeof text, 0);
     if (got <= 0) return std::nullopt;
@@ -51,6 +51,11 @@ std::optional<std::uint64_t> sequence_of(const std::string& path) {
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+std::optional<std::uint64_t> sequence_of(const std::string& path) {
+  const auto sequence = sequence_in(files::join(path, manifest_name));
+  return sequence ? sequence : sequence_in(files::join(path, manifest_copy_name));
 }
 
 std::vector<std::string> names_in(const std::string& directory) {
@@ -111,6 +116,28 @@ Fd lock_checkpoints(const std::string& directory) {
   return lock;
 }
 
+RepairLocks lock_for_repair(const std::string& path) {
+  RepairLocks locks;
+  const std::string above = files::join(files::parent_of(files::absolute(path)), lock_name);
+  if (files::file_exists(above)) {
+    locks.directory = files::open_file(above, O_RDWR);
+    if (::flock(locks.directory.get(), LOCK_EX | LOCK_NB) != 0)
+      throw UsageError(
+          fmt::format("a job saves its checkpoints beside {}, and may remove it. Wait for its end, or repair "
+                      "a copy of it elsewhere.",
+                      path));
+  }
+  locks.checkpoint = files::open_file(path, O_RDONLY | O_DIRECTORY);
+  if (::flock(locks.checkpoint.get(), LOCK_EX | LOCK_NB) != 0)
+    throw UsageError(fmt::format("{} is being repaired by another process. Wait for its end.", path));
+  return locks;
+}
+
+void write_checkpoint_text(const std::string& folder, std::string_view name, const std::string& text) {
+  files::prepare_replacement(folder, name, std::as_bytes(std::span(text)));
+  files::publish_replacement(folder, name);
+}
+
 std::string partial_checkpoint(const std::string& directory, std::uint64_t step) {
   return files::join(directory, checkpoint_name(step)) + std::string(partial_suffix);
 }
@@ -125,15 +152,14 @@ void begin_checkpoint(const std::string& directory, std::uint64_t step) {
     throw IoError("make the folder", partial, 0, 0, code);
 }
 
-void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest) {
+void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest,
+                        bool with_copy) {
   const std::string partial = partial_checkpoint(directory, step), name = checkpoint_name(step);
-  files::prepare_replacement(partial, manifest_name, std::as_bytes(std::span(manifest)));
-  files::publish_replacement(partial, manifest_name);
+  if (with_copy) write_checkpoint_text(partial, manifest_copy_name, manifest);
+  write_checkpoint_text(partial, manifest_name, manifest);
   exchange_or_rename(partial, files::join(directory, name));
   files::sync_folder(directory);
-  const std::string latest = name + '\n';
-  files::prepare_replacement(directory, latest_name, std::as_bytes(std::span(latest)));
-  files::publish_replacement(directory, latest_name);
+  write_checkpoint_text(directory, latest_name, name + '\n');
   abandon_checkpoint(partial);  // the one that was replaced
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/checkpoint.h"
@@ -11,13 +12,23 @@ namespace headrace {
 
 // Holds the folder against other jobs. UsageError where one has it.
 Fd lock_checkpoints(const std::string& directory);
+// Holds one checkpoint against another repair, and its folder, where jobs save to it, against them.
+// UsageError.
+struct RepairLocks {
+  Fd directory, checkpoint;
+};
+RepairLocks lock_for_repair(const std::string& path);
 
 // DIR/step-N.partial: where a checkpoint is until it is visible.
 std::string partial_checkpoint(const std::string& directory, std::uint64_t step);
 // Makes it, empty; what earlier saves left half done is removed.
 void begin_checkpoint(const std::string& directory, std::uint64_t step);
-// The manifest, then the name. One of the same step is replaced in one rename.
-void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest);
+// The manifest, with a copy of it where wanted, then the name. One of the same step is replaced in one
+// rename.
+void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest,
+                        bool with_copy);
+// A small file, whole or not there.
+void write_checkpoint_text(const std::string& folder, std::string_view name, const std::string& text);
 // Removes a folder that is not visible; what cannot be removed stays.
 void abandon_checkpoint(const std::string& partial) noexcept;
 // Removes the oldest of more than `keep_last` (0: none). Neither a kill nor the loss of

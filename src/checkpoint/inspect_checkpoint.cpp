@@ -3,14 +3,16 @@
 
 #include <algorithm>
 #include <deque>
-#include <filesystem>
 #include <memory>
 
 #include "headrace/checkpoint_report.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
 #include "headrace/state_hash.h"
+#include "src/checkpoint/checkpoint_files.h"
+#include "src/checkpoint/checkpoint_stripes.h"
 #include "src/checkpoint/open_manifest.h"
+#include "src/checkpoint/parity.h"
 #include "src/checkpoint/slice_reader.h"
 
 namespace headrace {
@@ -47,8 +49,17 @@ class Inspection {
 
   CheckpointReport run() {
     describe();
-    if (options_.verify || options_.hash) check_parts();
-    if (options_.hash && report_.good() && !report_.stopped) hash();
+    look_at_manifests();
+    const bool all = options_.verify || options_.hash;
+    if (!all)
+      look_at_headers();
+    else if (manifest_.parity)
+      check_stripes();
+    else
+      check_parts(parts());
+    if (!report_.good() && manifest_.parity && !report_.stopped) say_whether_whole(all);
+    if (options_.hash && (report_.good() || whole_by_parity_) && !report_.stopped) hash();
+    if (all && !report_.stopped) mark_good();
     return std::move(report_);
   }
 
@@ -58,11 +69,18 @@ class Inspection {
     report_.parameters = manifest_.parameters.size();
     report_.slices = manifest_.slices.size();
     for (const ManifestParameter& one : manifest_.parameters) report_.parameter_numel += one.numel();
-    for (std::uint32_t f = 0; f < manifest_.files.size(); ++f) {
-      const ManifestFile& one = manifest_.files[f];
-      report_.files.push_back({.name = one.name, .rank = f, .bytes = one.bytes});
+    report_.parity = manifest_.parity_rows();
+    const auto ranks = static_cast<std::uint32_t>(manifest_.files.size());
+    for (std::uint32_t f = 0; f < manifest_.file_count(); ++f) {
+      const ManifestFile& one = manifest_.file(f);
+      report_.files.push_back(
+          {.name = one.name, .rank = f < ranks ? f : writer_of_parity(f - ranks, ranks), .bytes = one.bytes});
       report_.bytes += one.bytes;
-      look_at(report_.files.back());
+    }
+    for (const FileProblem& problem : look_at_files(path_, manifest_)) {
+      CheckpointFile& file = report_.files[problem.file];
+      file.state = problem.missing ? CheckpointFile::State::missing : CheckpointFile::State::other_size;
+      report_.problems.push_back(fmt::format("{}, of rank {}, {}.", file.name, file.rank, problem.what));
     }
     for (const ManifestSlice& slice : manifest_.slices) {
       ++report_.files[slice.file].slices;
@@ -70,25 +88,28 @@ class Inspection {
     }
   }
 
-  void look_at(CheckpointFile& file) {
-    std::error_code error;
-    const Bytes bytes = std::filesystem::file_size(files::join(path_, file.name), error);
-    if (error) {
-      file.state = CheckpointFile::State::missing;
-      report_.problems.push_back(
-          fmt::format("{}, of rank {}, is missing: {}.", file.name, file.rank, error.message()));
-    } else if (bytes != file.bytes) {
-      file.state = CheckpointFile::State::other_size;
-      report_.problems.push_back(
-          fmt::format("{}, of rank {}, has {} bytes of {}.", file.name, file.rank, bytes, file.bytes));
+  // Two where there is parity, the same.
+  void look_at_manifests() {
+    if (!manifest_.problem.empty()) {
+      report_.problems.push_back(manifest_.problem + ".");
+    } else if (manifest_.parity) {
+      const ManifestText copy = read_manifest(path_, manifest_copy_name);
+      if (!copy.problem.empty())
+        report_.problems.push_back(fmt::format("{} {}.", manifest_copy_name, copy.problem));
     }
   }
 
-  std::vector<Part> parts() const {
+  std::vector<Part> headers() const {
     std::vector<Part> parts;
     for (std::uint32_t f = 0; f < manifest_.files.size(); ++f)
-      parts.push_back(
-          {f, manifest_.files[f].header_crc32c, 0, manifest_.files[f].header_bytes, "its header"});
+      if (report_.files[f].state == CheckpointFile::State::unchecked)
+        parts.push_back(
+            {f, manifest_.files[f].header_crc32c, 0, manifest_.files[f].header_bytes, "its header"});
+    return parts;
+  }
+
+  std::vector<Part> parts() const {
+    std::vector<Part> parts = headers();
     for (const ManifestSlice& slice : manifest_.slices)
       parts.push_back({slice.file, slice.crc32c, slice.begin, arrays_[slice.array].bytes_of(slice.numel),
                        fmt::format("{} of {} from element {} on", arrays_[slice.array].name,
@@ -101,9 +122,8 @@ class Inspection {
   }
 
   // In the order of the files, some ahead.
-  void check_parts() {
+  void check_parts(const std::vector<Part>& all) {
     constexpr std::size_t ahead = 4;
-    const std::vector<Part> all = parts();
     Bytes largest = 0, total = 0;
     for (const Part& part : all) largest = std::max(largest, part.bytes), total += part.bytes;
     largest = round_up(largest, memory_alignment);
@@ -126,9 +146,70 @@ class Inspection {
       if (control_.progress) control_.progress(report_.checked_bytes, total);
       report_.stopped = p + 1 < all.size() && control_.stop_requested && control_.stop_requested();
     }
-    if (report_.stopped) return;
+  }
+
+  void look_at_headers() {
+    check_parts(headers());
+    report_.checked_bytes = 0;  // too little to be told of
+  }
+
+  void mark_good() {
     for (CheckpointFile& file : report_.files)
       if (file.state == CheckpointFile::State::unchecked) file.state = CheckpointFile::State::good;
+  }
+
+  struct Damage {
+    std::uint64_t stripes = 0;
+    std::string first;
+  };
+
+  // A line a file, however much of it is damaged.
+  void check_stripes() {
+    const Bytes bytes = CheckpointStripes::memory_bytes(manifest_);
+    const AlignedMemory memory = aligned_memory(bytes);
+    CheckpointStripes stripes(path_, manifest_, engine_, {memory.get(), bytes});
+    std::vector<Damage> damage(manifest_.file_count());
+    for (std::uint64_t s = 0; s < stripes.count() && !report_.stopped; ++s) {
+      const std::vector<CheckpointStripes::Bad>& bad = stripes.read(s);
+      for (std::uint32_t f = 0; f < damage.size(); ++f) report_.checked_bytes += stripes.piece(f).size();
+      for (const CheckpointStripes::Bad& one : bad) {
+        report_.checked_bytes -= stripes.piece(one.file).size();
+        if (damage[one.file].stripes++ == 0) damage[one.file].first = one.what;
+      }
+      lost_stripes_ += bad.size() > manifest_.parity_rows() ? 1 : 0;
+      if (control_.progress) control_.progress(report_.checked_bytes, report_.bytes);
+      report_.stopped = s + 1 < stripes.count() && control_.stop_requested && control_.stop_requested();
+    }
+    for (std::uint32_t f = 0; f < damage.size(); ++f) {
+      CheckpointFile& file = report_.files[f];
+      if (damage[f].stripes == 0 || file.state != CheckpointFile::State::unchecked) continue;
+      file.state = CheckpointFile::State::damaged;
+      report_.problems.push_back(fmt::format(
+          "{}, of rank {}, {}{}.", file.name, file.rank, damage[f].first,
+          damage[f].stripes == 1 ? "" : fmt::format(", and in {} more places", damage[f].stripes - 1)));
+    }
+  }
+
+  void say_whether_whole(bool all_was_read) {
+    const auto damaged =
+        static_cast<std::uint32_t>(std::ranges::count_if(report_.files, [](const CheckpointFile& file) {
+          return file.state != CheckpointFile::State::unchecked && file.state != CheckpointFile::State::good;
+        }));
+    whole_by_parity_ = all_was_read ? lost_stripes_ == 0 : damaged <= manifest_.parity_rows();
+    std::string& last = report_.problems.back();
+    if (whole_by_parity_)
+      last +=
+          fmt::format(" The checkpoint is whole by its parity: {} rebuilds the files.", repair_text(path_));
+    else if (all_was_read)
+      last += fmt::format(
+          " In {} of its stripes more than {} of the files are damaged, which parity does not make up for. "
+          "Load another checkpoint.",
+          lost_stripes_, manifest_.parity_rows());
+    else
+      last += fmt::format(
+          " Its parity makes up for {} of the files in any place: --verify says whether that "
+          "is enough.",
+          manifest_.parity_rows());
   }
 
   void check(const Part& part, const IoResult& result, std::span<const std::byte> bytes) {
@@ -170,14 +251,11 @@ class Inspection {
   Manifest manifest_;
   std::vector<StoredArray> arrays_;
   CheckpointReport report_;
+  std::uint64_t lost_stripes_ = 0;  // that parity does not make up for
+  bool whole_by_parity_ = false;
 };
 
 }  // namespace
-
-bool is_checkpoint(const std::string& path) {
-  std::error_code unseen;  // what may not be looked at is none, as far as can be told
-  return std::filesystem::exists(files::join(path, manifest_name), unseen);
-}
 
 CheckpointReport inspect_checkpoint(const std::string& path, const InspectOptions& options, IoEngine& engine,
                                     const InspectControl& control) {

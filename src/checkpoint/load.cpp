@@ -4,9 +4,15 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <span>
+#include <sstream>
 
 #include "headrace/checkpoint.h"
 #include "headrace/errors.h"
+#include "headrace/log.h"
+#include "src/checkpoint/agreement.h"
+#include "src/checkpoint/checkpoint_files.h"
 #include "src/checkpoint/needed_files.h"
 #include "src/checkpoint/open_manifest.h"
 #include "src/checkpoint/slice_reader.h"
@@ -105,6 +111,21 @@ class Conversion {
 
 }  // namespace
 
+void warn_of_damage(const std::string& path, const std::vector<std::string>& problems,
+                    Communicator& communicator, Device& device) {
+  std::string own;
+  for (const std::string& problem : problems) own += problem + '\n';
+  const std::vector<std::byte> bytes =
+      gather_bytes(std::as_bytes(std::span(own)), communicator, device, "damage of a checkpoint");
+  std::istringstream all(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  std::vector<std::string> different;  // ranks meet the same damage, and different places of one file's
+  std::set<std::string> files;
+  for (std::string line; std::getline(all, line);)
+    if (files.insert(line.substr(0, line.find(' '))).second) different.push_back(line);
+  if (!different.empty() && communicator.rank() == 0)
+    log_warning(damage_warning(path, fmt::format("{}", fmt::join(different, "; "))));
+}
+
 std::vector<std::string> conversions(const StateFormat& stored, const StateFormat& wanted) {
   std::vector<std::string> texts;
   const auto precision = [](auto dtype) { return static_cast<int>(dtype); };  // fewer bits come later
@@ -126,11 +147,15 @@ TrainingState load_checkpoint(const std::string& path, Engine& engine, IoEngine&
   const CheckpointFacts facts = facts_of(manifest, path);
   const auto numbers = match(engine, manifest, path);
   if (!options.weights_only) refuse_other_optimizer(manifest.states, wanted, path);
-  if (options.accept) options.accept(facts.state);
+  if (options.accept) options.accept(facts);
   const HostBuffer memory(engine.host_budget(), MemoryTag::staging, SliceReader::memory_bytes(manifest));
   Conversion conversion(manifest.states, wanted, options.weights_only);
   const std::vector<bool> needed = needed_files(manifest, engine, numbers);
-  SliceReader reader(path, std::move(manifest), io, memory.memory(), SliceReader::What::states, needed);
+  const auto warn = [&](const std::string& problem) { log_warning(damage_warning(path, problem)); };
+  SliceReader reader(path, std::move(manifest), io, memory.memory(), SliceReader::What::states,
+                     {.needed = needed,
+                      .budget = &engine.host_budget(),
+                      .on_damage = options.on_damage ? options.on_damage : warn});
   const PieceVisitor fill = [&](const StatePiece& piece, const StateArrays& target, std::uint64_t to) {
     reader.read(numbers.at(piece.parameter), piece.first, piece.numel,
                 [&](std::uint64_t at, std::uint64_t numel, const StateArrays& source) {

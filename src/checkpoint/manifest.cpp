@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "headrace/checkpoint.h"
 #include "headrace/engine_states.h"
 #include "headrace/errors.h"
 #include "headrace/io_engine.h"
+#include "src/checkpoint/parity.h"
 #include "src/checkpoint/stored_arrays.h"
 
 namespace headrace {
@@ -79,14 +81,49 @@ ManifestParameter parse_parameter(const Json& json) {
   return parameter;
 }
 
-ManifestFile parse_file(const Json& json) {
-  ManifestFile file{.name = json.at("name").get<std::string>(),
-                    .bytes = count(json.at("bytes")),
-                    .header_bytes = count(json.at("header_bytes")),
-                    .header_crc32c = small(json.at("header_crc32c"))};
+ManifestFile parse_name_and_size(const Json& json) {
+  ManifestFile file{.name = json.at("name").get<std::string>(), .bytes = count(json.at("bytes"))};
   if (file.name.empty() || file.name.find('/') != std::string::npos || file.name == "." || file.name == "..")
     throw CorruptData(fmt::format("\"{}\" is no name of a file in its folder", shortened(file.name)));
   return file;
+}
+
+ManifestFile parse_file(const Json& json) {
+  ManifestFile file = parse_name_and_size(json);
+  file.header_bytes = count(json.at("header_bytes"));
+  file.header_crc32c = small(json.at("header_crc32c"));
+  return file;
+}
+
+Json parity_json(const ManifestParity& parity) {
+  Json files = Json::array();
+  for (const ManifestFile& one : parity.files) files.push_back({{"name", one.name}, {"bytes", one.bytes}});
+  return {{"stripe_bytes", parity.stripe_bytes}, {"files", std::move(files)}, {"crc32c", parity.crc32c}};
+}
+
+// With nothing that readers would have to check again: sizes of buffers and of tables follow from it.
+ManifestParity parse_parity(const Json& json, const std::vector<ManifestFile>& shards) {
+  ManifestParity parity{.stripe_bytes = count(json.at("stripe_bytes")), .files = {}, .crc32c = {}};
+  std::vector<ManifestFile> all = shards;
+  Bytes longest = 0;
+  for (const ManifestFile& one : shards) longest = std::max(longest, one.bytes);
+  for (const Json& one : json.at("files")) {
+    all.push_back(parity.files.emplace_back(parse_name_and_size(one)));
+    if (all.back().bytes != longest) throw CorruptData("a file of parity has another size than it must have");
+  }
+  if (parity.files.empty() || all.size() > most_parity_files || parity.stripe_bytes == 0 ||
+      parity.stripe_bytes % parity_alignment != 0 ||
+      parity.stripe_bytes > checkpoint_rebuild_bytes / all.size())
+    throw CorruptData("its parity is of no form that is known");
+  const Json& sums = json.at("crc32c");
+  if (!sums.is_array() || sums.size() != all.size()) throw CorruptData("parity lacks checksums");
+  for (std::size_t f = 0; f < all.size(); ++f) {
+    std::vector<std::uint32_t>& own = parity.crc32c.emplace_back();
+    for (const Json& sum : sums[f]) own.push_back(small(sum));
+    if (own.size() != divide_up(all[f].bytes, parity.stripe_bytes))
+      throw CorruptData(fmt::format("parity has {} checksums of {}", own.size(), shortened(all[f].name)));
+  }
+  return parity;
 }
 
 void check_place(const ManifestSlice& slice, const Manifest& manifest,
@@ -122,6 +159,7 @@ Manifest parse(const Json& json) {
   manifest.model = json.at("model").dump();
   for (const Json& one : json.at("parameters")) manifest.parameters.push_back(parse_parameter(one));
   for (const Json& one : json.at("files")) manifest.files.push_back(parse_file(one));
+  if (json.contains("parity")) manifest.parity = parse_parity(json.at("parity"), manifest.files);
   const std::vector<StoredArray> arrays = stored_arrays(manifest.states);
   for (const Json& one : json.at("slices")) {
     if (!one.is_array() || one.size() != 7) throw CorruptData("a slice has other than 7 numbers");
@@ -146,6 +184,18 @@ std::uint64_t ManifestParameter::numel() const {
   return numel;
 }
 
+std::uint32_t Manifest::parity_rows() const {
+  return parity ? static_cast<std::uint32_t>(parity->files.size()) : 0;
+}
+
+std::uint32_t Manifest::file_count() const {
+  return static_cast<std::uint32_t>(files.size()) + parity_rows();
+}
+
+const ManifestFile& Manifest::file(std::uint32_t index) const {
+  return index < files.size() ? files[index] : parity->files.at(index - files.size());
+}
+
 std::string to_text(const Manifest& manifest) {
   Json parameters = Json::array(), files = Json::array(), arrays = Json::array();
   for (const ManifestParameter& one : manifest.parameters)
@@ -156,23 +206,24 @@ std::string to_text(const Manifest& manifest) {
                      {"header_bytes", one.header_bytes},
                      {"header_crc32c", one.header_crc32c}});
   for (const StoredArray& one : stored_arrays(manifest.states)) arrays.push_back(one.name);
-  const Json json = {{"crc32c", no_crc},
-                     {"format", format_name},
-                     {"version", manifest_version},
-                     {"sequence", manifest.sequence},
-                     {"written_by", manifest.written_by},
-                     {"step", manifest.step},
-                     {"world_size", manifest.world_size},
-                     {"stage", manifest.stage},
-                     {"dtype", manifest.dtype},
-                     {"states", states_json(manifest.states)},
-                     {"training", Json::parse(manifest.training)},
-                     {"model", Json::parse(manifest.model.empty() ? "null" : manifest.model)},
-                     {"arrays", std::move(arrays)},
-                     {"parameters", std::move(parameters)},
-                     {"files", std::move(files)},
-                     {"slice", "parameter, array, first, numel, file, begin, crc32c"},
-                     {"slices", slices_json(manifest.slices)}};
+  Json json = {{"crc32c", no_crc},
+               {"format", format_name},
+               {"version", manifest_version},
+               {"sequence", manifest.sequence},
+               {"written_by", manifest.written_by},
+               {"step", manifest.step},
+               {"world_size", manifest.world_size},
+               {"stage", manifest.stage},
+               {"dtype", manifest.dtype},
+               {"states", states_json(manifest.states)},
+               {"training", Json::parse(manifest.training)},
+               {"model", Json::parse(manifest.model.empty() ? "null" : manifest.model)},
+               {"arrays", std::move(arrays)},
+               {"parameters", std::move(parameters)},
+               {"files", std::move(files)},
+               {"slice", "parameter, array, first, numel, file, begin, crc32c"},
+               {"slices", slices_json(manifest.slices)}};
+  if (manifest.parity) json["parity"] = parity_json(*manifest.parity);
   std::string text = json.dump() + '\n';
   text.replace(text.find(no_crc), no_crc.size(), fmt::format("{:08x}", crc_of(text)));
   return text;

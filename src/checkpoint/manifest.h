@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 namespace headrace {
 
 inline constexpr const char* manifest_name = "manifest.json";
+inline constexpr const char* manifest_copy_name = "manifest-copy.json";  // beside it where there is parity
 inline constexpr std::uint32_t manifest_version = 1;
 
 struct ManifestParameter {
@@ -37,6 +39,14 @@ struct ManifestFile {
   std::uint32_t header_crc32c = 0;
 };
 
+// Reed-Solomon over the files of all ranks, byte by byte, the shorter ones taken for followed by zeros. A
+// stripe is the same range of each file: of its pieces as many may be damaged as there is parity.
+struct ManifestParity {
+  Bytes stripe_bytes = 0;
+  std::vector<ManifestFile> files;                 // each as long as the longest of the ranks'
+  std::vector<std::vector<std::uint32_t>> crc32c;  // of each stripe, by file: the ranks', then parity's
+};
+
 struct Manifest {
   std::string written_by;      // program and version
   std::uint64_t sequence = 1;  // counts the saves of a folder
@@ -50,6 +60,13 @@ struct Manifest {
   std::vector<ManifestParameter> parameters;
   std::vector<ManifestFile> files;
   std::vector<ManifestSlice> slices;
+  std::optional<ManifestParity> parity;
+  std::string problem;  // not stored: why this was read from the copy; empty: it was not
+
+  // With those of parity behind the ranks'.
+  std::uint32_t file_count() const;
+  const ManifestFile& file(std::uint32_t index) const;
+  std::uint32_t parity_rows() const;
 };
 
 std::string to_text(const Manifest& manifest);

@@ -1,20 +1,50 @@
 #include "src/checkpoint/open_manifest.h"
 
+#include <filesystem>
+
+#include "headrace/checkpoint_report.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
 
 namespace headrace {
 
+bool is_checkpoint(const std::string& path) {
+  std::error_code unseen;  // what may not be looked at is none, as far as can be told
+  return std::filesystem::exists(files::join(path, manifest_name), unseen) ||
+         std::filesystem::exists(files::join(path, manifest_copy_name), unseen);
+}
+
+ManifestText read_manifest(const std::string& path, std::string_view name) {
+  const std::string file = files::join(path, name);
+  ManifestText read;
+  if (!files::file_exists(file)) {
+    read.problem = "is missing";
+    return read;
+  }
+  try {
+    const std::vector<std::byte> bytes = files::read_file(file);
+    read.text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    read.manifest = parse_manifest(read.text, file);
+  } catch (const Error& error) {
+    read.problem = "is damaged";
+    read.error = error.what();
+  }
+  return read;
+}
+
 Manifest open_manifest(const std::string& path) {
-  const std::string file = files::join(path, manifest_name);
   if (!files::folder_exists(path)) throw UsageError(fmt::format("{} is no folder of a checkpoint.", path));
-  if (!files::file_exists(file))
+  if (!is_checkpoint(path))
     throw UsageError(
         fmt::format("{} is no checkpoint: it has no {}. A save that was ended half-way leaves a "
                     "folder ending in .partial, which holds nothing that can be loaded.",
                     path, manifest_name));
-  const std::vector<std::byte> bytes = files::read_file(file);
-  return parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file);
+  ManifestText first = read_manifest(path, manifest_name);
+  if (first.manifest) return std::move(*first.manifest);
+  ManifestText copy = read_manifest(path, manifest_copy_name);
+  if (!copy.manifest) throw CorruptData(first.error.empty() ? copy.error : first.error);
+  copy.manifest->problem = fmt::format("{} {}", manifest_name, first.problem);
+  return std::move(*copy.manifest);
 }
 
 CheckpointFacts facts_of(const Manifest& manifest, const std::string& path) {

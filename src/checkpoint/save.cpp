@@ -14,6 +14,7 @@
 #include "src/checkpoint/agreement.h"
 #include "src/checkpoint/append_file.h"
 #include "src/checkpoint/folder.h"
+#include "src/checkpoint/parity.h"
 #include "src/checkpoint/shard_file.h"
 
 namespace headrace {
@@ -51,6 +52,7 @@ class Checkpointer::Save {
                                of_.communicator_, of_.device_);
       together("write a checkpoint", [&] { write_shard(); });
       gather_manifest();
+      if (of_.options_.parity > 0) together("parity of a checkpoint", [&] { add_parity(); });
       together("publish a checkpoint", [&] { publish(); });
     } catch (const Error&) {
       if (owns_folder_) abandon_checkpoint(partial_);
@@ -168,6 +170,17 @@ class Checkpointer::Save {
     std::memcpy(manifest_.slices.data(), slices.data(), slices.size());
   }
 
+  void add_parity() {
+    manifest_.parity = write_parity({.folder = partial_,
+                                     .manifest = manifest_,
+                                     .rows = of_.options_.parity,
+                                     .io = of_.io_,
+                                     .communicator = of_.communicator_,
+                                     .device = of_.device_,
+                                     .memory = of_.memory_.memory()});
+    for (const ManifestFile& file : manifest_.parity->files) bytes_ += file.bytes;
+  }
+
   void publish() {
     if (!owns_folder_) return;
     manifest_.written_by = of_.options_.written_by;
@@ -179,7 +192,7 @@ class Checkpointer::Save {
     manifest_.training = encode_training_state(state_, steps_applied_);
     const std::string text = to_text(manifest_);
     bytes_ += text.size();
-    publish_checkpoint(of_.options_.directory, state_.iteration, text);
+    publish_checkpoint(of_.options_.directory, state_.iteration, text, manifest_.parity.has_value());
   }
 
   Checkpointer& of_;

@@ -3,12 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <tuple>
 
 #include "headrace/errors.h"
 #include "headrace/files.h"
+#include "src/checkpoint/checkpoint_files.h"
 
 namespace headrace {
 namespace {
@@ -35,14 +35,17 @@ Bytes SliceReader::memory_bytes(const Manifest& manifest) {
 }
 
 SliceReader::SliceReader(const std::string& folder, Manifest manifest, IoEngine& engine,
-                         std::span<std::byte> memory, What what, const std::vector<bool>& needed)
+                         std::span<std::byte> memory, What what, Rebuilding rebuilding)
     : folder_(folder),
       manifest_(std::move(manifest)),
       engine_(engine),
       arrays_(stored_arrays(manifest_.states)),
       read_arrays_(what == What::masters_alone ? 1 : arrays_.size()),
-      files_(manifest_.files.size()) {
-  check_files(needed);
+      files_(manifest_.files.size()),
+      rebuilding_(std::move(rebuilding)),
+      damaged_(manifest_.file_count()) {
+  check_files(rebuilding_.needed);
+  if (!manifest_.problem.empty() && rebuilding_.on_damage) rebuilding_.on_damage(manifest_.problem);
   index_slices();
   for (const StoredArray& array : arrays_) {
     const Bytes bytes = buffer_bytes(array, largest_slice(manifest_));
@@ -63,24 +66,26 @@ SliceReader::SliceReader(const std::string& folder, Manifest manifest, IoEngine&
   }
 }
 
-void SliceReader::check_files(const std::vector<bool>& needed) const {
-  std::vector<std::string> problems;
-  for (std::size_t f = 0; f < manifest_.files.size(); ++f) {
-    if (!needed.empty() && !needed[f]) continue;
-    const ManifestFile& one = manifest_.files[f];
-    std::error_code error;
-    const Bytes bytes = std::filesystem::file_size(files::join(folder_, one.name), error);
-    if (error)
-      problems.push_back(fmt::format("{} is missing ({})", one.name, error.message()));
-    else if (bytes != one.bytes)
-      problems.push_back(fmt::format("{} has {} bytes of {}", one.name, bytes, one.bytes));
-  }
+void SliceReader::check_files(const std::vector<bool>& needed) {
+  const std::vector<FileProblem> problems = look_at_files(folder_, manifest_);
   if (problems.empty()) return;
-  throw CorruptData(
-      fmt::format("the checkpoint {} is not whole: {}. Bring the files back (each rank of a run "
-                  "writes one, on its own host's disk where the folder is not shared), or load "
-                  "another checkpoint.",
-                  folder_, fmt::join(problems, "; ")));
+  if (parity_makes_up_for(problems, manifest_)) {
+    for (const FileProblem& problem : problems) note_damage(problem.file, problem.what);
+    return;
+  }
+  // Where ranks have folders of their own, a file that this one does not need may be elsewhere.
+  const auto is_needed = [&](const FileProblem& problem) {
+    return problem.file < manifest_.files.size() && (needed.empty() || needed[problem.file]);
+  };
+  if (std::ranges::none_of(problems, is_needed)) return;
+  std::vector<std::string> texts;
+  for (const FileProblem& problem : problems)
+    texts.push_back(fmt::format("{} {}", manifest_.file(problem.file).name, problem.what));
+  throw CorruptData(fmt::format(
+      "the checkpoint {} is not whole: {}{}. Bring the files back (each rank of a run writes "
+      "its own, on its own host's disk where the folder is not shared), or load another checkpoint.",
+      folder_, fmt::join(texts, "; "),
+      manifest_.parity ? fmt::format(", and its parity makes up for {}", manifest_.parity_rows()) : ""));
 }
 
 void SliceReader::index_slices() {
@@ -110,10 +115,26 @@ void SliceReader::index_slices() {
                                   files::join(folder_, manifest_name)));
 }
 
-IoFile& SliceReader::file(std::uint32_t index) {
-  if (!files_[index])
-    files_[index] = IoFile::open(files::join(folder_, manifest_.files[index].name), IoFile::Mode::read_only);
-  return *files_[index];
+// Null where it cannot be opened and parity stands for it.
+IoFile* SliceReader::file(std::uint32_t index) {
+  OpenFile& one = files_[index];
+  if (one.file || one.tried) return one.file ? &*one.file : nullptr;
+  one.tried = true;
+  try {
+    one.file.emplace(
+        IoFile::open(files::join(folder_, manifest_.files[index].name), IoFile::Mode::read_only));
+  } catch (const IoError&) {
+    if (!manifest_.parity) throw;
+    return nullptr;
+  }
+  return &*one.file;
+}
+
+IoTicket SliceReader::submit(std::size_t array, const ManifestSlice& slice) {
+  const IoFile* from = file(slice.file);
+  if (from == nullptr) return {};
+  return engine_.submit(IoDirection::read, *from, slice.begin, HostLease::borrowed(buffers_[array]),
+                        arrays_[array].bytes_of(slice.numel));
 }
 
 void SliceReader::load(std::uint32_t parameter, std::size_t piece) {
@@ -121,26 +142,76 @@ void SliceReader::load(std::uint32_t parameter, std::size_t piece) {
   if (wanted == loaded_) return;
   loaded_ = ~0u;
   std::vector<IoTicket> tickets;
-  for (std::size_t a = 0; a < read_arrays_; ++a) {
-    const ManifestSlice& slice = manifest_.slices[others_[wanted][a]];
-    tickets.push_back(engine_.submit(IoDirection::read, file(slice.file), slice.begin,
-                                     HostLease::borrowed(buffers_[a]), arrays_[a].bytes_of(slice.numel)));
-  }
-  for (std::size_t a = 0; a < read_arrays_; ++a) {
-    const ManifestSlice& slice = manifest_.slices[others_[wanted][a]];
-    const Bytes bytes = arrays_[a].bytes_of(slice.numel);
-    const std::string& path = file(slice.file).path();
-    const IoResult result = tickets[a].wait();
-    if (!result.ok())
-      throw IoError("read", path, slice.begin + result.bytes, bytes - result.bytes, result.code);
-    if (crc32c(buffers_[a].first(bytes)) != slice.crc32c)
-      throw CorruptData(fmt::format(
-          "{} is damaged: {} of {}, elements {} to {}, at byte {}, is not what was written. Load another "
-          "checkpoint.",
-          path, arrays_[a].name, manifest_.parameters[parameter].name, slice.first, slice.first + slice.numel,
-          slice.begin));
-  }
+  const auto slice_of = [&](std::size_t array) -> const ManifestSlice& {
+    return manifest_.slices[others_[wanted][array]];
+  };
+  for (std::size_t a = 0; a < read_arrays_; ++a) tickets.push_back(submit(a, slice_of(a)));
+  for (std::size_t a = 0; a < read_arrays_; ++a) check(a, slice_of(a), tickets[a]);
   loaded_ = wanted;
+}
+
+void SliceReader::check(std::size_t array, const ManifestSlice& slice, IoTicket& ticket) {
+  if (!ticket) return rebuild(array, slice);
+  const Bytes bytes = arrays_[array].bytes_of(slice.numel);
+  const IoResult result = ticket.wait();
+  const bool good = result.ok() && crc32c(buffers_[array].first(bytes)) == slice.crc32c;
+  if (good) return;
+  if (manifest_.parity) return rebuild(array, slice);
+  const std::string path = files::join(folder_, manifest_.files[slice.file].name);
+  if (!result.ok())
+    throw IoError("read", path, slice.begin + result.bytes, bytes - result.bytes, result.code);
+  throw CorruptData(fmt::format(
+      "{} is damaged: {} of {}, elements {} to {}, at byte {}, is not what was written. Load another "
+      "checkpoint.",
+      path, arrays_[array].name, manifest_.parameters[slice.parameter].name, slice.first,
+      slice.first + slice.numel, slice.begin));
+}
+
+void SliceReader::note_damage(std::uint32_t file, std::string_view what) {
+  if (damaged_[file]) return;
+  damaged_[file] = true;
+  if (rebuilding_.on_damage) rebuilding_.on_damage(fmt::format("{} {}", manifest_.file(file).name, what));
+}
+
+void SliceReader::read_stripe(std::uint64_t stripe) {
+  if (stripe_ == stripe) return;
+  stripe_.reset();
+  if (!stripes_) {
+    stripe_memory_ = HostBuffer(rebuilding_.budget != nullptr ? *rebuilding_.budget : uncounted_,
+                                MemoryTag::staging, CheckpointStripes::memory_bytes(manifest_));
+    stripes_.emplace(folder_, manifest_, engine_, stripe_memory_.memory());
+  }
+  const std::vector<CheckpointStripes::Bad>& bad = stripes_->read(stripe);
+  for (const CheckpointStripes::Bad& one : bad) note_damage(one.file, one.what);
+  if (!stripes_->rebuild()) {
+    std::vector<std::string> texts;
+    for (const CheckpointStripes::Bad& one : bad)
+      texts.push_back(fmt::format("{} {}", manifest_.file(one.file).name, one.what));
+    throw CorruptData(
+        fmt::format("the checkpoint {} is damaged beyond its parity, which makes up for {} of its files: {}. "
+                    "Load another checkpoint.",
+                    folder_, manifest_.parity_rows(), fmt::join(texts, "; ")));
+  }
+  stripe_ = stripe;
+}
+
+// From the stripes that hold it.
+void SliceReader::rebuild(std::size_t array, const ManifestSlice& slice) {
+  const Bytes stripe_bytes = manifest_.parity->stripe_bytes, bytes = arrays_[array].bytes_of(slice.numel);
+  const std::span<std::byte> out = buffers_[array].first(bytes);
+  for (Bytes done = 0; done < bytes;) {
+    const std::uint64_t at = slice.begin + done, stripe = at / stripe_bytes;
+    read_stripe(stripe);
+    const std::span<const std::byte> piece = stripes_->piece(slice.file).subspan(at % stripe_bytes);
+    const Bytes count = std::min<Bytes>(piece.size(), bytes - done);
+    std::ranges::copy(piece.first(count), out.begin() + static_cast<std::ptrdiff_t>(done));
+    done += count;
+  }
+  if (crc32c(out) != slice.crc32c)
+    throw CorruptData(
+        fmt::format("{} of the checkpoint {} contradicts itself: the checksums of {} in a slice "
+                    "and in parity differ. Load another checkpoint.",
+                    manifest_name, folder_, manifest_.files[slice.file].name));
 }
 
 void SliceReader::read(std::uint32_t parameter, std::uint64_t first, std::uint64_t numel,

@@ -131,17 +131,50 @@ int run_repair(const InspectFlags& flags, IoEngine& io) {
   return status_of(report);
 }
 
-int look_at_checkpoint(const InspectFlags& flags, const std::string& path, IoEngine& io) {
+int print_checkpoint(const InspectFlags& flags, const CheckpointReport& report) {
+  fmt::print("{}", flags.json ? to_json(report) + '\n' : to_text(report));
+  return report.stopped ? Interrupt::exit_status : report.good() ? 0 : 1;
+}
+
+CheckpointReport look_at_checkpoint(const InspectFlags& flags, const std::string& path, IoEngine& io) {
   const Interrupt interrupt;
   InspectProgress progress;
   const InspectControl control{
       .stop_requested = [&] { return interrupt.requested(); },
       .progress = [&](Bytes checked, Bytes total) { progress.checked(checked, total); }};
-  const CheckpointReport report = inspect_checkpoint(path, flags.options, io, control);
+  CheckpointReport report = inspect_checkpoint(path, flags.options, io, control);
   progress.erase();
   if (report.stopped) fmt::print(stderr, "headrace: stopped after {} were checked\n", progress.so_far());
-  fmt::print("{}", flags.json ? to_json(report) + '\n' : to_text(report));
-  return report.stopped ? Interrupt::exit_status : report.good() ? 0 : 1;
+  return report;
+}
+
+CheckpointRepair repair_one_checkpoint(const std::string& path, IoEngine& io) {
+  const Interrupt interrupt;
+  InspectProgress progress;
+  const InspectControl control{.stop_requested = [&] { return interrupt.requested(); },
+                               .progress = [&](Bytes done, Bytes total) { progress.repaired(done, total); }};
+  CheckpointRepair repair = repair_checkpoint(path, io, control);
+  progress.erase();
+  if (repair.stopped)
+    fmt::print(stderr, "headrace: stopped after {}. Nothing is lost: the repair can be started again.\n",
+               progress.so_far());
+  return repair;
+}
+
+// As with swap paths: looked at afterwards for who asked for that, and always for JSON.
+int run_checkpoint_repair(const InspectFlags& flags, const std::string& path, IoEngine& io) {
+  const CheckpointRepair repair = repair_one_checkpoint(path, io);
+  if (!flags.json) fmt::print("{}", to_text(repair));
+  const bool looks = flags.json || flags.options.verify || flags.options.hash;
+  if (!looks || (repair.stopped && !flags.json))
+    return repair.stopped ? Interrupt::exit_status : repair.problems.empty() ? 0 : 1;
+  InspectFlags after = flags;
+  if (repair.stopped) after.options = {};
+  CheckpointReport report = look_at_checkpoint(after, path, io);
+  report.stopped = report.stopped || repair.stopped;
+  report.problems.insert(report.problems.begin(), repair.problems.begin(), repair.problems.end());
+  report.repaired = repair;
+  return print_checkpoint(flags, report);
 }
 
 // None where the paths are not of checkpoints.
@@ -150,11 +183,12 @@ std::optional<int> run_on_checkpoints(const InspectFlags& flags, IoEngine& io) {
   const std::vector<FoundCheckpoint> found = find_checkpoints(path);
   if (!is_checkpoint(path) && found.empty()) return std::nullopt;
   if (flags.paths.size() > 1) throw UsageError("of checkpoints, one is inspected at a time: give one PATH.");
-  if (flags.repair || flags.journal || flags.options.blocks)
-    throw UsageError(
-        fmt::format("{} is a checkpoint: --repair, --journal and --blocks are of swap paths.", path));
-  if (is_checkpoint(path)) return look_at_checkpoint(flags, path, io);
-  if (flags.options.verify || flags.options.hash) return look_at_checkpoint(flags, found.back().path, io);
+  if (flags.journal || flags.options.blocks)
+    throw UsageError(fmt::format("{} is a checkpoint: --journal and --blocks are of swap paths.", path));
+  const std::string& one = is_checkpoint(path) ? path : found.back().path;
+  if (flags.repair) return run_checkpoint_repair(flags, one, io);
+  if (is_checkpoint(path) || flags.options.verify || flags.options.hash)
+    return print_checkpoint(flags, look_at_checkpoint(flags, one, io));
   fmt::print("{}", flags.json ? list_json(path, found) + '\n' : list_text(path, found));
   return 0;
 }
@@ -191,7 +225,7 @@ int run(const InspectFlags& flags) {
 
 void add_inspect(CLI::App& program, int& status) {
   CLI::App* command =
-      program.add_subcommand("inspect", "show what swap paths or a checkpoint hold, and repair swap paths");
+      program.add_subcommand("inspect", "show what swap paths or a checkpoint hold, and repair them");
   const auto flags = std::make_shared<InspectFlags>();
   command
       ->add_option("PATH", flags->paths,
@@ -208,9 +242,11 @@ void add_inspect(CLI::App& program, int& status) {
   command->add_flag("--json", flags->json, "print one JSON object");
   command->footer(
       "Without --repair it opens everything read-only; a running job is not disturbed. Some of a run's swap\n"
-      "paths find the others. Of a folder of several checkpoints, --verify and --hash look at the newest.\n"
-      "--repair takes all swap paths, and a new empty folder in the place of one that is gone; --verify,\n"
-      "--hash, --blocks and --journal are of what is there afterwards.\n"
+      "paths find the others. Of a folder of several checkpoints, --verify, --hash and --repair are of the\n"
+      "newest. --repair takes all swap paths, and a new empty folder in the place of one that is gone; or a\n"
+      "checkpoint, beside which no job may be saving, and writes anew what is damaged of it. --verify, "
+      "--hash,\n"
+      "--blocks and --journal are of what is there afterwards.\n"
       "Exit status: 0 all is well, 1 something is damaged, 2 wrong usage, 130 stopped (Ctrl-C).\n\n"
       "Words: a unit is what a run gathers at once, most often a layer. A block is a stretch of the\n"
       "optimizer states, and is read and written whole. With parity it is cut into pieces, one a path, of\n"
@@ -225,7 +261,9 @@ void add_inspect(CLI::App& program, int& status) {
       "Example: is what the last run left good, and is it the same state?\n"
       "  headrace inspect /tmp/swap --verify --hash\n"
       "Example: a drive was replaced.\n"
-      "  headrace inspect /nvme0/swap /nvme1/swap /nvme2/swap --repair");
+      "  headrace inspect /nvme0/swap /nvme1/swap /nvme2/swap --repair\n"
+      "Example: a file of a checkpoint with parity was lost.\n"
+      "  headrace inspect runs/a/step-00001200 --repair --verify");
   command->callback([flags, &status] { status = run(*flags); });
 }
 

@@ -23,6 +23,12 @@ void InspectProgress::checked(Bytes bytes, Bytes total) {
   show([this] { return "checked " + so_far(); });
 }
 
+void InspectProgress::repaired(Bytes bytes, Bytes total) {
+  bytes_ = bytes;
+  total_ = total;
+  show([this] { return "repairing: " + so_far(); });
+}
+
 void InspectProgress::show(const std::function<std::string()>& line) {
   const auto now = Clock::now();
   if (now < next_) return;

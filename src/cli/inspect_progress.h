@@ -21,6 +21,7 @@ class InspectProgress {
   InspectProgress(const InspectProgress&) = delete;
   InspectProgress& operator=(const InspectProgress&) = delete;
   void checked(Bytes bytes, Bytes total);
+  void repaired(Bytes bytes, Bytes total);
   void show(const std::function<std::string()>& line);  // where it is time for one
   void erase();
   // "1.2 GiB of 3.0 GiB", as last told.

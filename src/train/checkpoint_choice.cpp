@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "headrace/checkpoint_report.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
 #include "headrace/log.h"
@@ -28,7 +29,7 @@ std::string newest_checkpoint(const ResolvedOptions& options) {
 
 // The folder of a run's checkpoints is easily taken for one of them.
 std::string given_checkpoint(const std::string& path, std::string_view flag) {
-  if (files::file_exists(files::join(path, "manifest.json"))) return path;
+  if (is_checkpoint(path)) return path;
   const std::vector<FoundCheckpoint> inside = find_checkpoints(path);
   if (!inside.empty())
     throw UsageError(fmt::format("{}: {} holds {} checkpoint{}; give one of them, such as {}.", flag, path,
@@ -54,14 +55,12 @@ StateFormat kept_states(const ResolvedOptions& options) {
   return format;
 }
 
-void report_conversions(const ResolvedOptions& options, const std::string& checkpoint) {
-  if (checkpoint.empty()) return;
-  const StateFormat stored = read_checkpoint_facts(checkpoint).states;
-  const std::vector<std::string> texts = conversions(stored, kept_states(options));
+void report_conversions(const ResolvedOptions& options, const CheckpointFacts& stored) {
+  const std::vector<std::string> texts = conversions(stored.states, kept_states(options));
   if (texts.empty()) return;
   const bool loses = std::ranges::any_of(
       texts, [](const std::string& text) { return text.find("rounded") != std::string::npos; });
-  const std::string text = fmt::format("{}: {}", checkpoint, fmt::join(texts, ", "));
+  const std::string text = fmt::format("{}: {}", stored.path, fmt::join(texts, ", "));
   if (loses)
     log_warning(text + "; what is rounded away is lost to this run");
   else
@@ -71,6 +70,7 @@ void report_conversions(const ResolvedOptions& options, const std::string& check
 CheckpointOptions checkpoint_options(const ResolvedOptions& options) {
   return {.directory = options.checkpoint.directory,
           .keep_last = options.checkpoint.keep_last,
+          .parity = static_cast<std::uint32_t>(options.checkpoint.parity),
           .leads_host = options.launch.local_rank == 0,
           .written_by = "headrace " HEADRACE_VERSION,
           .model = model_config_text(options.model, options.engine.dtype)};

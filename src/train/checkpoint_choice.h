@@ -14,7 +14,7 @@ std::string checkpoint_to_load(const ResolvedOptions& options);
 // The types in which a checkpoint of this run keeps its states.
 StateFormat kept_states(const ResolvedOptions& options);
 // What loading it into this run's types of states changes: a warning where bits are lost.
-void report_conversions(const ResolvedOptions& options, const std::string& checkpoint);
+void report_conversions(const ResolvedOptions& options, const CheckpointFacts& stored);
 CheckpointOptions checkpoint_options(const ResolvedOptions& options);
 
 }  // namespace headrace

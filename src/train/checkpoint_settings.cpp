@@ -1,6 +1,7 @@
 // Settings of checkpoints: where they are saved, how often, and what a run begins with.
 #include <fmt/format.h>
 
+#include "headrace/checkpoint.h"
 #include "headrace/errors.h"
 #include "src/train/setting_access.h"
 #include "src/train/setting_groups.h"
@@ -41,6 +42,10 @@ std::vector<NativeSetting> checkpoint_group() {
         "blocks by which an update may overtake --async-save before it waits (default 8)"},
        set_count<&S::save_buffers, 1, 4096>,
        get_size<&S::save_buffers>},
+      {{"checkpoint_parity", group, "N",
+        "any N files of a checkpoint may be lost: each has N more beside the ranks' (default 0)"},
+       set_count<&S::checkpoint_parity, 0, most_checkpoint_parity>,
+       get_size<&S::checkpoint_parity>},
       {{"resume", group, "latest|swap|CHECKPOINT",
         "goes on from the newest in --checkpoint-dir, the last step in the swap path, or this one", true},
        set_resume,

@@ -119,7 +119,8 @@ RunPlan plan_run(const ResolvedOptions& options) {
   plan.request.world_size = options.launch.size;
   plan.request.device_limit = device_limit(options);
   plan.request.host_limit = options.host_memory_bytes;
-  plan.request.checkpoint_bytes = options.checkpoint.any() ? checkpoint_memory_bytes : 0;
+  plan.request.checkpoint_bytes = (options.checkpoint.any() ? checkpoint_memory_bytes : 0) +
+                                  (options.checkpoint.parity > 0 ? checkpoint_rebuild_bytes : 0);
   plan.request.device_is_host = options.device == DeviceKind::cpu;
   plan.request.engine.swap_cache_bytes = swap_cache_bytes(options, plan.request);
   plan.request.cache_is_spare = !options.swap_cache_bytes;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "headrace/checkpoint.h"
 #include "headrace/errors.h"
 #include "headrace/model_folder.h"
 #include "src/train/parameter_groups.h"
@@ -129,6 +130,7 @@ void copy_run(const Settings& settings, ResolvedOptions& options) {
   options.checkpoint = {.directory = settings.checkpoint_directory,
                         .every = settings.save_every,
                         .keep_last = settings.keep_last,
+                        .parity = settings.checkpoint_parity,
                         .asynchronous = settings.async_save,
                         .resume_latest = settings.resume_checkpoint == "latest",
                         .allow_fresh = settings.allow_fresh,
@@ -186,6 +188,15 @@ void settle_states(Settings& settings, const ResolvedOptions& options) {
   check_swap_block(settings);
 }
 
+void check_checkpoint_parity(const Settings& settings, const LaunchInfo& launch) {
+  const auto ranks = static_cast<std::uint64_t>(launch.size);
+  if (settings.checkpoint_parity == 0 || ranks + settings.checkpoint_parity <= most_parity_files) return;
+  throw UsageError(fmt::format(
+      "{} {} with {} ranks: files of ranks and of parity are {} at most. Leave parity out, or use fewer "
+      "ranks.",
+      user_name(settings, "checkpoint_parity"), settings.checkpoint_parity, ranks, most_parity_files));
+}
+
 }  // namespace
 
 std::string rank_directory(const std::string& swap_path, int rank) {
@@ -215,6 +226,7 @@ ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
   copy_machine(settings, options);
   copy_storage(settings, options);
   options.launch = launch;
+  check_checkpoint_parity(settings, launch);
   options.effective_config = print_config(settings);
   return options;
 }

@@ -94,7 +94,6 @@ void Session::open_backends(StopSignals& signals) {
   claim_swap_path(options, inputs.plan, inputs.checkpoint, *backends.communicator);
   require_room_for_checkpoints(options, inputs.plan, rank() == 0);
   if (rank() == 0) warn_of_poor_paths(options);
-  if (rank() == 0) report_conversions(options, inputs.checkpoint);
   take_arena(*backends.device);
 }
 
@@ -128,13 +127,7 @@ void Session::begin(StopSignals& signals) {
       check_same_run(stored, "--resume swap", path_list(options.swap_paths));
     });
   } else if (!inputs.checkpoint.empty()) {
-    LoadOptions load{
-        .weights_only = !options.checkpoint.weights.empty(), .before_replacing = replace, .start = state};
-    if (!load.weights_only)
-      load.accept = [&](const TrainingState& stored) {
-        check_same_run(stored, "--resume", inputs.checkpoint);
-      };
-    state = load_checkpoint(inputs.checkpoint, *engine, *backends.io, load);
+    load_states(replace);
   } else {
     Engine::ValueSource values;
     if (inputs.weights)
@@ -154,6 +147,22 @@ std::unique_ptr<Checkpointer> Session::make_checkpointer() {
                                         beside ? *backends.saver_communicator : *backends.communicator,
                                         beside ? *backends.saver_device : *backends.device,
                                         inputs.plan.request.engine, checkpoint_options(options));
+}
+
+void Session::load_states(const std::function<void()>& before_replacing) {
+  std::vector<std::string> damage;
+  const LoadOptions load{.weights_only = !options.checkpoint.weights.empty(),
+                         .accept =
+                             [&](const CheckpointFacts& stored) {
+                               if (rank() == 0) report_conversions(options, stored);
+                               if (options.checkpoint.weights.empty())
+                                 check_same_run(stored.state, "--resume", inputs.checkpoint);
+                             },
+                         .before_replacing = before_replacing,
+                         .on_damage = [&](const std::string& problem) { damage.push_back(problem); },
+                         .start = state};
+  state = load_checkpoint(inputs.checkpoint, *engine, *backends.io, load);
+  warn_of_damage(inputs.checkpoint, damage, *backends.communicator, *backends.device);
 }
 
 void Session::check_same_run(const TrainingState& stored, std::string_view resume,

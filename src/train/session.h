@@ -62,6 +62,7 @@ struct Session {
  private:
   void begin(StopSignals& signals);
   std::unique_ptr<Checkpointer> make_checkpointer();
+  void load_states(const std::function<void()>& before_replacing);
   void check_same_run(const TrainingState& stored, std::string_view resume, const std::string& place) const;
 };
 

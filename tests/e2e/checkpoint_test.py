@@ -69,6 +69,32 @@ class Checkpoints(job_test.JobTest):
             self.assertEqual(expected, hashes())
             self.assertEqual({"step-00000002", "step-00000004"}, set(expected))
 
+    # C20
+    def test_a_lost_file_is_rebuilt_by_a_resume_with_one_warning_and_by_a_repair(self):
+        whole = self.train(3, steps=6, dtype="fp32", batch_size=1, **ON_HOST)
+        self.assert_status(0, whole)
+        self.assert_status(0, self.run_with(3, steps=3, checkpoint_parity=1, **ON_HOST))
+        path = self.newest()
+        lost = path / "rank-00001-of-00003.safetensors"
+        before = lost.read_bytes()
+        lost.unlink()
+        manifest = path / "manifest.json"
+        manifest.write_bytes(manifest.read_bytes()[:-1])
+        resumed = self.run_with(3, steps=6, checkpoint_parity=1, resume="latest", **ON_HOST)
+        self.assert_status(0, resumed)
+        self.assertEqual(whole.state_hash, resumed.state_hash)
+        self.assert_says(resumed, lost.name + " is missing", "manifest.json is damaged", f"`headrace inspect --repair {path}`")
+        self.assertEqual(1, resumed.stderr.count("is damaged: "), resumed.stderr)
+        status, report = headrace_job.inspect_json(self.program, path, "--repair", "--verify")
+        self.assertEqual((0, []), (status, report["problems"]), report)
+        self.assertEqual(["manifest.json", lost.name], [file["name"] for file in report["repaired"]["files"]])
+        self.assertEqual(before, lost.read_bytes())
+        lost.unlink()
+        (path / "parity-00000-of-00001.bin").write_bytes(b"")
+        refused = self.run_with(3, steps=6, resume=path, **ON_HOST)
+        self.assertNotEqual(0, refused.status)
+        self.assert_says(refused, lost.name + " is missing", "parity-00000-of-00001.bin has 0 bytes")
+
     # C6
     def test_nothing_to_go_on_from_is_an_error_unless_a_fresh_start_is_allowed(self):
         missing = self.run_with(resume="latest", **RESIDENT)

@@ -1,10 +1,12 @@
 """A save that is killed, fails or runs out of space: the newest complete checkpoint stays, and training goes on."""
+import subprocess
 import unittest
 
 import headrace_job
 import job_test
 
 RESIDENT = {"offload_optimizer": "none", "swap_path": None, "overwrite_swap": None, "stage": 0}
+PARITY = {"checkpoint_parity": 1}
 EIO, ENOSPC = 5, 28
 
 
@@ -15,13 +17,13 @@ class Saves(job_test.JobTest):
         self.runs = 0
         self.more = {}
 
-    def train_with(self, ranks=1, **variables):
+    def train_with(self, ranks=1, more=None, **variables):
         self.runs += 1
         folder = self.folder / f"run-{self.runs}"
         folder.mkdir()
         self.checkpoints, self.calls = folder / "checkpoints", folder / "calls"
         prefix = job_test.with_system_calls(calls=self.calls, **variables)
-        options = self.options(steps=2, save_every=1, io="threads", checkpoint_dir=self.checkpoints, **RESIDENT, **self.more)
+        options = self.options(steps=2, save_every=1, io="threads", checkpoint_dir=self.checkpoints, **RESIDENT, **{**self.more, **(more or {})})
         return headrace_job.train(self.program, options, folder, ranks, prefix=prefix)
 
     def newest(self):
@@ -36,6 +38,7 @@ class Saves(job_test.JobTest):
 
     # C5
     def test_a_kill_at_any_call_leaves_the_newest_complete_one(self):
+        self.more = PARITY
         self.kill_at_each_call()
 
     def test_a_kill_at_any_call_of_saves_beside_the_steps_leaves_the_newest_complete_one(self):
@@ -63,6 +66,32 @@ class Saves(job_test.JobTest):
         self.assertEqual(sorted(steps), steps)
         self.assertEqual({0, 1, 2}, set(steps))
 
+    def test_a_repair_that_is_killed_at_any_call_can_be_done_again(self):
+        self.assert_status(0, self.train_with(2, more=PARITY))
+        path = self.checkpoints / "step-00000002"
+        whole = {file.name: file.read_bytes() for file in path.iterdir()}
+        damaged = ["rank-00001-of-00002.safetensors", "manifest.json"]
+
+        def repair(**variables):
+            command = [*job_test.with_system_calls(calls=self.calls, **variables), str(self.program), "inspect", "--repair", str(path)]
+            return subprocess.run(command, capture_output=True, text=True)
+
+        def harm():
+            (path / damaged[0]).unlink()
+            (path / damaged[1]).write_bytes(whole[damaged[1]][:-1])
+
+        self.calls.unlink()
+        harm()
+        self.assertEqual(0, repair().returncode)
+        calls = sum("/step-00000002" in line for line in self.calls.read_text().splitlines())
+        self.assertGreater(calls, 10)
+        for call in range(calls):
+            harm()
+            self.assertEqual(-9, repair(kill=f"/step-00000002:{call}").returncode)
+            again = repair()
+            self.assertEqual(0, again.returncode, again.stdout + again.stderr)
+            self.assertEqual(whole, {file.name: file.read_bytes() for file in path.iterdir()}, call)
+
     # C7, C10
     def test_a_call_that_fails_is_told_and_the_run_and_the_checkpoint_before_it_go_on(self):
         self.fail_each_call()
@@ -72,12 +101,14 @@ class Saves(job_test.JobTest):
         self.fail_each_call()
 
     def fail_each_call(self):
-        for call, suffix, skip, code in (("open", ".safetensors", 1, EIO), ("pwrite", ".safetensors", 1, ENOSPC),
-                                         ("fallocate", ".safetensors", 1, ENOSPC), ("fdatasync", ".safetensors", 1, EIO),
-                                         ("pwrite", "manifest.json.new", 1, ENOSPC), ("rename", ".partial", 1, EIO),
-                                         ("mkdir", "step-00000002.partial", 0, ENOSPC)):
+        faults = (("open", ".safetensors", 1, EIO), ("pwrite", ".safetensors", 1, ENOSPC), ("fallocate", ".safetensors", 1, ENOSPC),
+                  ("fdatasync", ".safetensors", 1, EIO), ("pwrite", "manifest.json.new", 1, ENOSPC), ("rename", ".partial", 1, EIO),
+                  ("mkdir", "step-00000002.partial", 0, ENOSPC))
+        parity_faults = (("open", ".bin", 1, EIO), ("fallocate", ".bin", 1, ENOSPC), ("pread", ".safetensors", 1, EIO),
+                         ("pwrite", ".bin", 1, EIO), ("fdatasync", ".bin", 1, EIO), ("pwrite", "manifest-copy.json.new", 1, ENOSPC))
+        for more, (call, suffix, skip, code) in [({}, fault) for fault in faults] + [(PARITY, fault) for fault in parity_faults]:
             with self.subTest(call=call, path=suffix):
-                outcome = self.train_with(fault=f"{call}:{suffix}:{skip}:{code}")
+                outcome = self.train_with(more=more, fault=f"{call}:{suffix}:{skip}:{code}")
                 self.assertIn("FAULT ", self.calls.read_text())
                 self.assert_status(1, outcome)  # the last save is the one that failed
                 self.assert_says(outcome, "step 2 was not saved", "could not be saved", "step-00000001")
@@ -86,10 +117,11 @@ class Saves(job_test.JobTest):
                 self.assertFalse(list(self.checkpoints.glob("*.partial")))
 
     def test_what_fails_on_one_rank_is_told_by_all_and_the_next_save_succeeds(self):
-        outcome = self.train_with(2, fault="pwrite:.safetensors:0:28", fault_rank=1)
-        self.assert_status(0, outcome)
-        self.assert_says(outcome, "step 1 was not saved", "rank 1", "No space left")
-        self.assertEqual(2, self.newest())
+        for fault, why in (("pwrite:.safetensors:0:28", "No space left"), ("pread:.safetensors:0:5", "Input/output error")):
+            outcome = self.train_with(2, more=PARITY, fault=fault, fault_rank=1)
+            self.assert_status(0, outcome)
+            self.assert_says(outcome, "step 1 was not saved", "rank 1", why)
+            self.assertEqual(2, self.newest())
 
     def test_what_fails_beside_the_steps_on_one_rank_is_told_at_the_next_save(self):
         self.more = {"async_save": True}

@@ -1,4 +1,4 @@
-#include "swap/parity.h"
+#include "headrace/parity_code.h"
 
 #include <isa-l/erasure_code.h>
 
@@ -6,7 +6,7 @@
 
 #include "headrace/errors.h"
 
-namespace headrace::swap {
+namespace headrace {
 namespace {
 
 constexpr Bytes most_bytes_a_call = Bytes{1} << 30;  // ISA-L counts in int
@@ -75,4 +75,4 @@ void ParityCode::rebuild(std::span<const Piece> sources, std::span<const Piece> 
   if (!out.empty()) multiply(rows, std::move(in), std::move(out), bytes);
 }
 
-}  // namespace headrace::swap
+}  // namespace headrace

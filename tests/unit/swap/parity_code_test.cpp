@@ -1,5 +1,5 @@
 // Any k of the k + m pieces give all others; the arithmetic is the one that format.h describes.
-#include "swap/parity.h"
+#include "headrace/parity_code.h"
 
 #include <gtest/gtest.h>
 

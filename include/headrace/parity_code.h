@@ -9,7 +9,7 @@
 
 #include "headrace/bytes.h"
 
-namespace headrace::swap {
+namespace headrace {
 
 class ParityCode {
  public:
@@ -31,4 +31,4 @@ class ParityCode {
   std::vector<unsigned char> matrix_;  // row of each piece; those of data pieces are the identity
 };
 
-}  // namespace headrace::swap
+}  // namespace headrace
