@@ -15,7 +15,8 @@ namespace headrace {
 
 // Of all files of one, of all ranks: the states, and at most what names and describes them. `states` as a
 // checkpoint keeps them, their master never `none`.
-Bytes checkpoint_bytes(std::span<const UnitSpec> units, const StateFormat& states, int world_size);
+Bytes checkpoint_bytes(std::span<const UnitSpec> units, const StateFormat& states, int world_size,
+                       std::uint32_t parity = 0);
 
 // Of a slice, at most: in its file's header or in the manifest.
 inline constexpr Bytes slice_description_bytes = 128;

@@ -49,7 +49,8 @@ std::string refusal(const CheckpointSpaceNeed& need, const RankNeed& disk, int r
 
 }  // namespace
 
-Bytes checkpoint_bytes(std::span<const UnitSpec> units, const StateFormat& states, int world_size) {
+Bytes checkpoint_bytes(std::span<const UnitSpec> units, const StateFormat& states, int world_size,
+                       std::uint32_t parity) {
   const std::vector<StoredArray> arrays = stored_arrays(states);
   Bytes bytes = static_cast<Bytes>(world_size) * 2 * file_system_block;
   for (const UnitSpec& unit : units)
@@ -59,7 +60,8 @@ Bytes checkpoint_bytes(std::span<const UnitSpec> units, const StateFormat& state
       const std::uint64_t pieces = divide_up(numel, most_piece_numel) + 1;
       bytes += pieces * arrays.size() * (2 * slice_description_bytes + parameter.name.size());
     }
-  return bytes;
+  // A row is as long as the largest file, which is hardly more than its share.
+  return bytes + parity * (divide_up(bytes, static_cast<Bytes>(world_size)) + file_system_block);
 }
 
 void require_checkpoint_space(const CheckpointSpaceNeed& need, Communicator& communicator, Device& device) {

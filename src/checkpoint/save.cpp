@@ -116,8 +116,19 @@ class Checkpointer::Save {
       of_.engine_.visit_pieces(visit);
   }
 
-  // What this rank writes: for who owns the folder, the manifest too.
-  Bytes disk_bytes() const { return shard_.bytes + shard_.slices.size() * slice_description_bytes; }
+  // What this rank writes: its share of the manifest (and its copy), and of parity. A collective.
+  Bytes disk_bytes() {
+    const auto rows = of_.options_.parity;
+    Bytes bytes = shard_.bytes + shard_.slices.size() * slice_description_bytes * (rows > 0 ? 2 : 1);
+    if (rows == 0) return bytes;
+    const auto files =
+        gather_from_ranks(shard_.bytes, of_.communicator_, of_.device_, "files of a checkpoint");
+    const Bytes row_bytes = round_up(*std::ranges::max_element(files), parity_alignment);
+    for (std::uint32_t row = 0; row < rows; ++row)
+      if (static_cast<int>(writer_of_parity(row, files.size())) == of_.communicator_.rank())
+        bytes += row_bytes;
+    return bytes;
+  }
 
   void write_shard() {
     const std::string name = shard_file_name(of_.communicator_.rank(), of_.communicator_.size());

@@ -128,10 +128,15 @@ Bytes most_needed(const SavePlan& plan, std::uint64_t saves) {
   return most;
 }
 
+Bytes bytes_of_checkpoint(const ResolvedOptions& options, const RunPlan& plan) {
+  return checkpoint_bytes(plan.request.units, kept_states(options), options.launch.size,
+                          static_cast<std::uint32_t>(options.checkpoint.parity));
+}
+
 CheckpointSpace checkpoint_space(const ResolvedOptions& options, const RunPlan& plan) {
   CheckpointSpace space;
   if (options.checkpoint.directory.empty()) return space;
-  space.bytes = checkpoint_bytes(plan.request.units, kept_states(options), options.launch.size);
+  space.bytes = bytes_of_checkpoint(options, plan);
   const SavePlan saves = save_plan(options, space.bytes);
   try {
     look_for_shortage(space, saves, options.checkpoint.directory, available_for(options, plan));

@@ -19,6 +19,9 @@ struct SavePlan {
 // new one is whole before an old one goes.
 Bytes most_needed(const SavePlan& plan, std::uint64_t saves);
 
+// All files of one checkpoint of all ranks, at most.
+Bytes bytes_of_checkpoint(const ResolvedOptions& options, const RunPlan& plan);
+
 // Throws DoesNotFit where checkpoint_space() finds a shortage, and warns of what will run out.
 void require_room_for_checkpoints(const ResolvedOptions& options, const RunPlan& plan, bool warn);
 

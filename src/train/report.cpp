@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <numbers>
 
-#include "headrace/checkpoint_space.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
-#include "src/train/checkpoint_choice.h"
+#include "src/train/checkpoint_space.h"
 #include "src/train/swap_path.h"
 
 namespace headrace {
@@ -178,8 +177,7 @@ std::string start_report(const Session& session) {
     text += fmt::format("  {}\n", line);
   if (!options.checkpoint.directory.empty())
     text += fmt::format("  {:<18}{}{}\n", "checkpoints", options.checkpoint.directory,
-                        saving_text(options, checkpoint_bytes(session.inputs.plan.request.units,
-                                                              kept_states(options), ranks)));
+                        saving_text(options, bytes_of_checkpoint(options, session.inputs.plan)));
   text += "memory planned\n" + ledger_table(session.inputs.plan.memory);
   return text + source_of_weights(session);
 }
