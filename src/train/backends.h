@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "headrace/backends.h"
-#include "headrace/ops.h"
 
 namespace headrace {
 
@@ -16,6 +15,5 @@ struct Backends {
   std::unique_ptr<IoEngine> io;  // null when nothing lives on NVMe
 };
 Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes);
-OpsFactory ops_factory(DeviceKind device);
 
 }  // namespace headrace
