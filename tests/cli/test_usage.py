@@ -23,12 +23,6 @@ class Help(ProgramTest):
             self.assertIn(command, text)
         self.assertRegex(self.succeeds("--version").stdout, r"^headrace \d+\.\d+\.\d+\n$")
 
-    def test_commands_of_later_versions_are_not_offered(self):
-        text = self.succeeds("--help").stdout
-        for command in ("generate",):
-            self.assertNotIn(command, text)
-            self.refused(command, says=["not known"])
-
     def test_no_command_shows_the_help_and_fails(self):
         result = self.run_program()
         self.assertEqual(result.returncode, 2)
