@@ -27,9 +27,11 @@ struct BackwardTiles {
 };
 
 // A query head of a sample is a task; block b takes tile b / tasks of task b % tasks. Keys and values are of the
-// head that the task shares with its group.
+// head that the task shares with its group: columns of qkv, or rows of a cache that also holds `past` earlier
+// positions.
 struct Heads {
   std::int64_t sequence, heads, key_heads, width, tasks;
+  std::int64_t past, key_capacity, key_stride, key_column;  // rows of a sample that hold keys, and where in one
   int depth;
   float scale;
   bool aligned;  // every row of a head, to quads
@@ -39,29 +41,30 @@ struct Heads {
   // Rows from row `first` on, of qkv or of output.
   template <class T>
   __device__ HeadRows<T> query_rows(T* qkv, std::int64_t task, std::int64_t first) const {
-    return qkv_rows(qkv, task, task % heads, first);
+    const std::int64_t row = task / heads * sequence + first, stride = (heads + 2 * key_heads) * depth;
+    return {qkv + row * stride + task % heads * depth, stride, at_most_a_tile(sequence - first), depth, aligned};
   }
   template <class T>
-  __device__ HeadRows<T> key_rows(T* qkv, std::int64_t task, std::int64_t first) const {
-    return qkv_rows(qkv, task, heads + task % heads / group(), first);
+  __device__ HeadRows<T> key_rows(T* keys, std::int64_t task, std::int64_t first) const {
+    return rows_of_key_head(keys, task, task % heads / group(), first);
   }
   template <class T>
-  __device__ HeadRows<T> value_rows(T* qkv, std::int64_t task, std::int64_t first) const {
-    return qkv_rows(qkv, task, heads + key_heads + task % heads / group(), first);
+  __device__ HeadRows<T> value_rows(T* keys, std::int64_t task, std::int64_t first) const {
+    return rows_of_key_head(keys, task, key_heads + task % heads / group(), first);
   }
   template <class T>
   __device__ HeadRows<T> output_rows(T* output, std::int64_t task, std::int64_t first) const {
     const std::int64_t sample = task / heads, head = task % heads, row = sample * sequence + first;
-    return {output + row * width + head * depth, width, rows_from(first), depth, aligned};
+    return {output + row * width + head * depth, width, at_most_a_tile(sequence - first), depth, aligned};
   }
   template <class T>
-  __device__ HeadRows<T> qkv_rows(T* qkv, std::int64_t task, std::int64_t head, std::int64_t first) const {
-    const std::int64_t row = task / heads * sequence + first, stride = (heads + 2 * key_heads) * depth;
-    return {qkv + row * stride + head * depth, stride, rows_from(first), depth, aligned};
+  __device__ HeadRows<T> rows_of_key_head(T* keys, std::int64_t task, std::int64_t head, std::int64_t first) const {
+    const std::int64_t row = task / heads * key_capacity + first;
+    return {keys + row * key_stride + key_column + head * depth, key_stride,
+            at_most_a_tile(past + sequence - first), depth, aligned};
   }
-  __device__ int rows_from(std::int64_t first) const {
+  __device__ static int at_most_a_tile(std::int64_t rows) {
     constexpr std::int64_t more_than_a_tile = 1 << 16;
-    const std::int64_t rows = sequence - first;
     return static_cast<int>(rows < more_than_a_tile ? rows : more_than_a_tile);
   }
 };
@@ -115,7 +118,7 @@ __device__ __forceinline__ void update_softmax(const float (&scores)[RowsEach][C
 
 template <class T, int Depth>
 __global__ void __launch_bounds__(tile_threads)
-    attention_forward(Heads heads, const T* qkv, T* output, float* log_sums) {
+    attention_forward(Heads heads, const T* qkv, const T* keys, T* output, float* log_sums) {
   using Tiles = ForwardTiles<Depth>;
   constexpr int rows_each = Tiles::own / tile_row_threads, columns_each = Tiles::passing / column_threads;
   const ThreadPlace at = thread_place();
@@ -132,15 +135,15 @@ __global__ void __launch_bounds__(tile_threads)
   RunningSoftmax<rows_each> softmax;
 #pragma unroll
   for (int i = 0; i < rows_each; ++i) softmax.largest[i] = -INFINITY, softmax.sum[i] = 0.0f;
-  const std::int64_t end = std::min(heads.sequence, first_query + Tiles::own);
+  const std::int64_t end = heads.past + std::min(heads.sequence, first_query + Tiles::own);
   for (std::int64_t first_key = 0; first_key < end; first_key += Tiles::passing) {
     __syncthreads();
-    load_tile<Tiles::passing, Depth>(heads.key_rows(qkv, task, first_key), at, key);
-    load_tile<Tiles::passing, Depth>(heads.value_rows(qkv, task, first_key), at, value);
+    load_tile<Tiles::passing, Depth>(heads.key_rows(keys, task, first_key), at, key);
+    load_tile<Tiles::passing, Depth>(heads.value_rows(keys, task, first_key), at, value);
     __syncthreads();
     float scores[rows_each][columns_each];
     multiply_rows<Depth>(query, key, at, scores);
-    const int diagonal = static_cast<int>(first_query - first_key);  // of row 0
+    const int diagonal = static_cast<int>(heads.past + first_query - first_key);  // of row 0
     if (diagonal < Tiles::passing - 1)
 #pragma unroll
       for (int i = 0; i < rows_each; ++i)
@@ -158,7 +161,7 @@ __global__ void __launch_bounds__(tile_threads)
     const int row = at.row + i * tile_row_threads;
     const float total = sum_of_row(softmax.sum[i]);
     store_row<Depth>(sum[i], 1.0f / total, at, row, to);
-    if (at.column == 0 && row < to.rows)
+    if (log_sums != nullptr && at.column == 0 && row < to.rows)
       log_sums[task * heads.sequence + first_query + row] = softmax.largest[i] * heads.scale + logf(total);
   }
 }
@@ -341,6 +344,10 @@ Heads heads_of(const AttentionShape& shape, const Pointers*... pointers) {
           .key_heads = shape.key_heads,
           .width = shape.width,
           .tasks = shape.batch * shape.heads,
+          .past = 0,
+          .key_capacity = shape.sequence,
+          .key_stride = shape.qkv_width(),
+          .key_column = shape.heads * depth,
           .depth = static_cast<int>(depth),
           .scale = 1.0f / std::sqrt(static_cast<float>(depth)),
           .aligned = depth % 4 == 0 && aligned_for<4>(pointers...)};
@@ -362,13 +369,12 @@ LaunchShape tiles_shape(const Heads& heads, std::int64_t tasks, int own, std::si
 }
 
 template <class T>
-void forward_of(KernelQueue& queue, const AttentionShape& shape, const T* qkv, T* output, float* log_sums) {
-  const Heads heads = heads_of(shape, qkv, output);
+void forward_of(KernelQueue& queue, const Heads& heads, const T* qkv, const T* keys, T* output, float* log_sums) {
   with_padded_depth(heads.depth, [&](auto padded) {
     constexpr int depth = decltype(padded)::value;
     using Tiles = ForwardTiles<depth>;
     launch(queue, "attention", tiles_shape(heads, heads.tasks, Tiles::own, Tiles::shared_bytes),
-           attention_forward<T, depth>, heads, qkv, output, log_sums);
+           attention_forward<T, depth>, heads, qkv, keys, output, log_sums);
   });
 }
 
@@ -403,7 +409,22 @@ void attention(KernelQueue& queue, const AttentionShape& shape, const std::byte*
                float* log_sums) {
   with_element(shape.dtype, [&](auto element) {
     using T = decltype(element);
-    forward_of(queue, shape, reinterpret_cast<const T*>(qkv), reinterpret_cast<T*>(output), log_sums);
+    const auto* const rows = reinterpret_cast<const T*>(qkv);
+    auto* const to = reinterpret_cast<T*>(output);
+    forward_of(queue, heads_of(shape, rows, to), rows, rows, to, log_sums);
+  });
+}
+
+void cached_attention(KernelQueue& queue, const AttentionShape& shape, const std::byte* qkv,
+                      const KeyValueCache& cache, std::byte* output) {
+  with_element(shape.dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto *const rows = reinterpret_cast<const T*>(qkv), *const keys = reinterpret_cast<const T*>(cache.rows);
+    auto* const to = reinterpret_cast<T*>(output);
+    Heads heads = heads_of(shape, rows, keys, to);
+    heads.past = cache.used, heads.key_capacity = cache.capacity;
+    heads.key_stride = shape.cached_width(), heads.key_column = 0;
+    forward_of(queue, heads, rows, keys, to, static_cast<float*>(nullptr));
   });
 }
 

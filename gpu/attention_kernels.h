@@ -22,6 +22,9 @@ inline constexpr std::int64_t largest_head_depth = 256;
 
 void attention(KernelQueue& queue, const AttentionShape& shape, const std::byte* qkv, std::byte* output,
                float* log_sums);
+// Of queries behind the rows that were in the cache; their own keys and values are in it too.
+void cached_attention(KernelQueue& queue, const AttentionShape& shape, const std::byte* qkv,
+                      const KeyValueCache& cache, std::byte* output);
 
 // `scratch`: device memory of attention_backward_scratch_bytes, 4-byte aligned.
 Bytes attention_backward_scratch_bytes(const AttentionShape& shape);

@@ -6,6 +6,7 @@
 #include "gpu/elementwise_kernels.h"
 #include "gpu/embedding_kernels.h"
 #include "gpu/gemm.h"
+#include "gpu/key_value_cache.h"
 #include "gpu/norm_kernels.h"
 #include "gpu/optimizer_kernels.h"
 #include "gpu/rotary_kernels.h"
@@ -26,7 +27,8 @@ void check_head_depth(const AttentionShape& shape) {
                     depth, largest_head_depth));
 }
 
-RotaryArguments rotary_arguments(const AttentionShape& shape, float theta, std::byte* qkv) {
+RotaryArguments rotary_arguments(const AttentionShape& shape, float theta, std::byte* qkv,
+                                 std::int64_t first_position = 0) {
   return {.qkv = qkv,
           .dtype = shape.dtype,
           .batch = shape.batch,
@@ -34,7 +36,8 @@ RotaryArguments rotary_arguments(const AttentionShape& shape, float theta, std::
           .heads = shape.heads,
           .key_heads = shape.key_heads,
           .depth = shape.depth(),
-          .theta = theta};
+          .theta = theta,
+          .first_position = first_position};
 }
 
 class CudaOps final : public Ops {
@@ -102,8 +105,16 @@ class CudaOps final : public Ops {
                                            .scratch = scratch.floats()});
   }
 
-  void rotary(const AttentionShape& shape, float theta, std::byte* qkv) override {
-    headrace::rotary(*queue_, rotary_arguments(shape, theta, qkv));
+  void cached_attention(const AttentionShape& shape, const std::byte* qkv, const KeyValueCache& cache,
+                        std::byte* output) override {
+    check_head_depth(shape);
+    append_to_cache(*queue_, shape, qkv, cache);
+    headrace::cached_attention(*queue_, shape, qkv, cache, output);
+  }
+
+  void rotary(const AttentionShape& shape, float theta, std::byte* qkv,
+              std::int64_t first_position) override {
+    headrace::rotary(*queue_, rotary_arguments(shape, theta, qkv, first_position));
   }
   void rotary_backward(const AttentionShape& shape, float theta, std::byte* dqkv) override {
     headrace::rotary_backward(*queue_, rotary_arguments(shape, theta, dqkv));

@@ -10,6 +10,7 @@ namespace {
 struct RotaryRows {
   std::int64_t rows, sequence, stride;
   std::int64_t turned_heads, depth;
+  std::int64_t first_position;
   float theta;
   float direction;  // 1, or -1 to turn back
 };
@@ -21,7 +22,7 @@ __global__ void turn_pairs(RotaryRows a, T* qkv) {
   for (std::int64_t item = first_item(); item < items; item += item_step()) {
     const std::int64_t row = item / half, pair = item % half;
     const float exponent = static_cast<float>(2 * pair) / static_cast<float>(a.depth);
-    const float angle = static_cast<float>(row % a.sequence) * (1.0f / powf(a.theta, exponent));
+    const float angle = static_cast<float>(a.first_position + row % a.sequence) * (1.0f / powf(a.theta, exponent));
     const float cosine = cosf(angle), sine = sinf(angle) * a.direction;
     T* const first = qkv + row * a.stride + pair;
     for (std::int64_t head = 0; head < a.turned_heads; ++head) {
@@ -39,6 +40,7 @@ void turn(KernelQueue& queue, const char* name, const RotaryArguments& a, float 
                         .stride = (a.heads + 2 * a.key_heads) * a.depth,
                         .turned_heads = a.heads + a.key_heads,
                         .depth = a.depth,
+                        .first_position = a.first_position,
                         .theta = a.theta,
                         .direction = direction};
   constexpr unsigned threads = 256;

@@ -20,6 +20,7 @@ struct RotaryArguments {
   std::int64_t heads = 0, key_heads = 0;  // key_heads < heads: groups of query heads share one
   std::int64_t depth = 0;                 // even
   float theta = 10000.0f;
+  std::int64_t first_position = 0;  // of each sample's first row
 };
 void rotary(KernelQueue& queue, const RotaryArguments& arguments);
 // The gradient of what rotary() turned becomes that of what it was given.

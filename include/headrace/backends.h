@@ -9,6 +9,7 @@
 #include "headrace/device.h"
 #include "headrace/io_engine.h"
 #include "headrace/kernels.h"
+#include "headrace/ops.h"
 
 namespace headrace {
 
@@ -24,6 +25,8 @@ struct BackendOptions {
 std::unique_ptr<Device> open_device(const BackendOptions& options);
 // The two below stand on `device`, which is open_device's with the same options, and end before it.
 std::unique_ptr<DeviceKernels> open_kernels(const BackendOptions& options, Device& device);
+// Of a model on such a device.
+OpsFactory ops_factory(DeviceKind device);
 // All ranks of the launcher's job. Blocks until they have arrived.
 std::unique_ptr<Communicator> open_communicator(const BackendOptions& options, Device& device);
 

@@ -34,6 +34,8 @@ struct ModelConfig {
   float rope_theta = 10000.0f;
   std::string rope_scaling = {};  // its type; no type is implemented, and one that is asked for is refused
 
+  std::vector<std::int32_t> end_tokens = {};  // eos_token_id: any of them ends a text
+
   int mlp_columns() const { return mlp_width > 0 ? mlp_width : 4 * width; }
   int key_head_count() const { return key_heads > 0 ? key_heads : heads; }
   int head_columns() const { return head_width > 0 ? head_width : width / heads; }

@@ -39,6 +39,7 @@ class ModelWeights {
   void read(const ParameterSpec& parameter, std::uint64_t first, std::span<float> out) const;
   // Of names, shapes, types, places and the first values of each tensor: tells other files from these.
   std::uint64_t fingerprint() const;
+  DType dtype() const;          // the one of all of them; fp32 where they differ
   std::string summary() const;  // "3 files, F16 and F32, 1.20 GiB"
 
  private:

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 
+#include "headrace/attention_shape.h"
 #include "headrace/device.h"
 #include "headrace/dtype.h"
 #include "headrace/memory.h"
@@ -54,17 +55,6 @@ struct NormBackwardArguments {
   bool add_to_dx = false;  // dx += instead of dx =
   std::byte* dscale = nullptr;
   std::byte* dshift = nullptr;
-};
-
-// qkv: (batch * sequence) x qkv_width(), contiguous: the heads of queries, of keys, of values, side by side.
-struct AttentionShape {
-  std::int64_t batch = 0, sequence = 0, heads = 0, width = 0;  // width: of all query heads together
-  DType dtype = DType::f32;
-  std::int64_t key_heads = heads;  // of keys and of values, each shared by group() neighbouring query heads
-
-  std::int64_t depth() const { return width / heads; }
-  std::int64_t group() const { return heads / key_heads; }
-  std::int64_t qkv_width() const { return (heads + 2 * key_heads) * depth(); }
 };
 
 // Token ids of a micro-batch in device memory: batch x (sequence + 1), input and shifted target.
@@ -115,9 +105,16 @@ class Ops {
   virtual void attention_backward(const AttentionShape& shape, const std::byte* qkv, const std::byte* output,
                                   const std::byte* doutput, const float* log_sums, std::byte* dqkv) = 0;
 
+  // Forward alone, of the rows behind those that the cache holds: their keys and values are put into it, and
+  // each row attends to itself and to all before it.
+  virtual void cached_attention(const AttentionShape& shape, const std::byte* qkv, const KeyValueCache& cache,
+                                std::byte* output) = 0;
+
   // Rotary positions, in place: elements i of the first and of the second half of each query and key head are
-  // turned, as a pair, by position * theta^(-2 i / depth). backward turns gradients back.
-  virtual void rotary(const AttentionShape& shape, float theta, std::byte* qkv) = 0;
+  // turned, as a pair, by position * theta^(-2 i / depth); a sample's rows are at first_position and on.
+  // backward turns gradients back.
+  virtual void rotary(const AttentionShape& shape, float theta, std::byte* qkv,
+                      std::int64_t first_position) = 0;
   virtual void rotary_backward(const AttentionShape& shape, float theta, std::byte* dqkv) = 0;
 
   // x = token row + position row; without the latter where its table has no rows. An id outside the

@@ -48,6 +48,9 @@ int train(const ResolvedOptions& options);
 
 Bytes peak_rss_bytes();  // most that this process has had resident (VmHWM)
 
+// Whether the run of this identity (TrainingState::run) read text, as bytes; false where it does not say.
+bool trained_on_text(const std::string& run);
+
 // Writes the one paragraph of an error to stderr and returns the exit status of its kind. In a job, rank 0
 // speaks at once and the others only if the job is still there a moment later: the same error is not printed
 // once a rank.

@@ -85,6 +85,18 @@ bool ConfigKeys::boolean(std::string_view name, bool usual) const {
   return value->get<bool>();
 }
 
+std::vector<std::int32_t> ConfigKeys::token_ids(std::string_view name, int vocabulary) const {
+  const Json* value = find(name);
+  if (value == nullptr || value->is_null()) return {};
+  std::vector<std::int32_t> ids;
+  for (const Json& one : value->is_array() ? *value : Json::array({*value})) {
+    if (!one.is_number_integer()) refuse(name, "it must be a token id or a list of them");
+    const auto id = one.get<std::int64_t>();
+    if (id >= 0 && id < vocabulary) ids.push_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
 void ConfigKeys::require(std::string_view name, const std::vector<Json>& allowed) const {
   const Json* value = find(name);
   if (value == nullptr) return;
@@ -130,6 +142,10 @@ std::string model_config_text(const ModelConfig& config, DType dtype) {
   const FamilyLayout& family = family_of(config);
   nlohmann::ordered_json json = {{"architectures", {family.architecture}}, {"model_type", family.model_type}};
   json.update(family.write_config(config));
+  if (config.end_tokens.size() == 1)
+    json["eos_token_id"] = config.end_tokens.front();
+  else if (!config.end_tokens.empty())
+    json["eos_token_id"] = config.end_tokens;
   json["tie_word_embeddings"] = config.tied_embedding;
   constexpr const char* names[] = {"float32", "bfloat16", "float16"};  // torch's
   json["torch_dtype"] = names[static_cast<std::size_t>(dtype)];
@@ -142,6 +158,7 @@ static ModelConfig config_of(const Json& json, const std::string& path) {
   keys.require("quantization_config", {nullptr});
   keys.require("is_encoder_decoder", {false});
   ModelConfig config = family.read_config(keys);
+  config.end_tokens = keys.token_ids("eos_token_id", config.vocabulary);
   if (config.head_width == 0 && config.width % config.heads != 0)
     throw UsageError(
         fmt::format("{}: a width of {} is not a multiple of {} heads.", path, config.width, config.heads));

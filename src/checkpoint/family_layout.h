@@ -23,6 +23,8 @@ class ConfigKeys {
   // A number above 0, likewise.
   double positive(std::string_view name, double usual) const;
   bool boolean(std::string_view name, bool usual) const;
+  // One token id or a list of them; those outside the vocabulary stand for none, as -1 does in some files.
+  std::vector<std::int32_t> token_ids(std::string_view name, int vocabulary) const;
   // A section's keys; none where it is missing or null.
   std::optional<ConfigKeys> section(std::string_view name) const;
   // Refuses any value but these; a missing key has the usual one, which is right.

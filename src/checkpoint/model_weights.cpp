@@ -113,6 +113,12 @@ std::uint64_t ModelWeights::fingerprint() const {
   return hash_bytes(text);
 }
 
+DType ModelWeights::dtype() const {
+  std::set<DType> dtypes;
+  for (const auto& [name, found] : impl_->weights) dtypes.insert(*native_dtype(found.tensor->dtype));
+  return dtypes.size() == 1 ? *dtypes.begin() : DType::f32;
+}
+
 std::string ModelWeights::summary() const {
   Bytes bytes = 0;
   std::set<std::string_view> dtypes;

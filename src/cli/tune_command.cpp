@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -21,6 +20,7 @@
 #include "headrace/tune.h"
 #include "src/cli/bench_flags.h"
 #include "src/cli/commands.h"
+#include "src/cli/flag_values.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/tune_screen.h"
 
@@ -34,28 +34,6 @@ struct TuneFlags {
       momentum, master_dtype, moments, threads, endurance, json, to;
   bool amsgrad = false;
 };
-
-double number_of(const std::string& flag, const std::string& text, double least, double most, bool whole) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !(value >= least) || value > most ||
-      (whole && value != std::floor(value)))
-    throw UsageError(fmt::format("{}: \"{}\" is not a {}number from {:g} to {:g}.", flag, shortened(text),
-                                 whole ? "whole " : "", least, most));
-  return value;
-}
-
-// The choice's place among the names; 0 where none is given.
-std::size_t choice_of(const std::string& flag, const std::vector<std::string>& given,
-                      const std::vector<std::string>& names) {
-  if (given.empty()) return 0;
-  const std::string& name = only_value(flag, given);
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end())
-    throw UsageError(
-        fmt::format("{}: \"{}\" is not one of {}.", flag, shortened(name), fmt::join(names, ", ")));
-  return static_cast<std::size_t>(found - names.begin());
-}
 
 Durability durability_of(const std::vector<std::string>& given) {
   return choice_of("--durability", given, {"step", "none"}) == 0 ? Durability::step : Durability::none;

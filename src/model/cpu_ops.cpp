@@ -18,15 +18,17 @@ std::int64_t numel_of(const Matrix& m) {
 }
 
 // A product cut in pieces of at least some 64 MFLOP, each side to multiples of 32 where it is long enough.
+// One of few rows takes as long as reading its other operand, which is counted as the work of 64 rows.
 struct Tiling {
   std::int64_t rows, columns;  // of one tile
 };
 Tiling tiling_of(std::int64_t m, std::int64_t n, std::int64_t k) {
   constexpr double flop_per_tile = 128e6;
-  constexpr std::int64_t shortest_side = 128, multiple = 32;
+  constexpr std::int64_t shortest_side = 128, multiple = 32, fewest_rows = 64;
   const auto half = [](std::int64_t side) { return std::int64_t(round_up((side + 1) / 2, multiple)); };
   Tiling tile{m, n};
-  const double work = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const double work =
+      2.0 * static_cast<double>(std::max(m, fewest_rows)) * static_cast<double>(n) * static_cast<double>(k);
   for (double tiles = 2; tiles <= 64 && work / tiles >= flop_per_tile; tiles *= 2) {
     std::int64_t& longer = tile.rows >= tile.columns ? tile.rows : tile.columns;
     if (longer < 2 * shortest_side) break;

@@ -30,7 +30,9 @@ class CpuOps final : public Ops {
                  float* log_sums) override;
   void attention_backward(const AttentionShape& shape, const std::byte* qkv, const std::byte* output,
                           const std::byte* doutput, const float* log_sums, std::byte* dqkv) override;
-  void rotary(const AttentionShape& shape, float theta, std::byte* qkv) override;
+  void cached_attention(const AttentionShape& shape, const std::byte* qkv, const KeyValueCache& cache,
+                        std::byte* output) override;
+  void rotary(const AttentionShape& shape, float theta, std::byte* qkv, std::int64_t first_position) override;
   void rotary_backward(const AttentionShape& shape, float theta, std::byte* dqkv) override;
   void embedding(const TokenBatch& tokens, const Matrix& token_table, const Matrix& position_table,
                  std::byte* x) override;
@@ -49,7 +51,8 @@ class CpuOps final : public Ops {
   std::byte* push_scratch(Bytes bytes_per_thread);
 
   // direction: 1, or -1 to turn back.
-  void turn(const char* name, const AttentionShape& shape, float theta, float direction, std::byte* qkv);
+  void turn(const char* name, const AttentionShape& shape, float theta, float direction, std::byte* qkv,
+            std::int64_t first_position);
 
   Device& device_;
   DeviceMemory& memory_;

@@ -12,8 +12,8 @@ constexpr std::int64_t position_grain = 16;
 
 }  // namespace
 
-void CpuOps::turn(const char* name, const AttentionShape& shape, float theta, float direction,
-                  std::byte* qkv) {
+void CpuOps::turn(const char* name, const AttentionShape& shape, float theta, float direction, std::byte* qkv,
+                  std::int64_t first_position) {
   const std::int64_t depth = shape.depth(), half = depth / 2, turned = shape.heads + shape.key_heads;
   const StackScope scope(memory_);
   auto* cosines = reinterpret_cast<float*>(
@@ -25,7 +25,7 @@ void CpuOps::turn(const char* name, const AttentionShape& shape, float theta, fl
                      const float exponent = static_cast<float>(2 * pair) / static_cast<float>(depth);
                      const float frequency = 1.0f / std::pow(theta, exponent);
                      for (std::int64_t position = begin; position < end; ++position) {
-                       const float angle = static_cast<float>(position) * frequency;
+                       const float angle = static_cast<float>(first_position + position) * frequency;
                        cosines[position * half + pair] = std::cos(angle);
                        sines[position * half + pair] = std::sin(angle) * direction;
                      }
@@ -42,12 +42,12 @@ void CpuOps::turn(const char* name, const AttentionShape& shape, float theta, fl
                  });
 }
 
-void CpuOps::rotary(const AttentionShape& shape, float theta, std::byte* qkv) {
-  turn("rotary", shape, theta, 1.0f, qkv);
+void CpuOps::rotary(const AttentionShape& shape, float theta, std::byte* qkv, std::int64_t first_position) {
+  turn("rotary", shape, theta, 1.0f, qkv, first_position);
 }
 
 void CpuOps::rotary_backward(const AttentionShape& shape, float theta, std::byte* dqkv) {
-  turn("rotary backward", shape, theta, -1.0f, dqkv);
+  turn("rotary backward", shape, theta, -1.0f, dqkv, 0);
 }
 
 }  // namespace headrace

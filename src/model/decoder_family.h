@@ -16,8 +16,11 @@ class DecoderBlock {
   virtual ~DecoderBlock() = default;
   // Takes the memory for what backward needs, from the stack.
   virtual void push_kept() = 0;
-  // Fills it from the block's input; with `output` (which may be x itself), the block's output too.
-  virtual void forward(const FlatUnit& weights, const Matrix& x, std::byte* output) = 0;
+  // Fills it from the block's input; with `output` (which may be x itself), the block's output too. With a
+  // cache, the rows are at the positions behind those that it holds, and theirs are added; backward cannot
+  // follow.
+  virtual void forward(const FlatUnit& weights, const Matrix& x, std::byte* output,
+                       const KeyValueCache* cache = nullptr) = 0;
   // `stream` holds the gradient of the output and becomes that of x. Writes every parameter's gradient. What
   // was kept is used up.
   virtual void backward(const FlatUnit& weights, const FlatUnit& gradient, const Matrix& x,
@@ -45,6 +48,7 @@ class DecoderFamily {
 };
 
 // Throw UsageError where the configuration or the data's shape is impossible.
+std::unique_ptr<DecoderFamily> make_family(const ModelConfig& config, const ModelOptions& options);
 std::unique_ptr<DecoderFamily> make_gpt2_family(const ModelConfig& config, const ModelOptions& options);
 std::unique_ptr<DecoderFamily> make_llama_family(const ModelConfig& config, const ModelOptions& options);
 

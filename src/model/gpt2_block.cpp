@@ -22,7 +22,8 @@ void Gpt2Block::push_kept() {
            .log_sums = push_floats(memory_, rows * shape_.attention.heads)};
 }
 
-void Gpt2Block::forward(const FlatUnit& weights, const Matrix& x, std::byte* output) {
+void Gpt2Block::forward(const FlatUnit& weights, const Matrix& x, std::byte* output,
+                        const KeyValueCache* cache) {
   const StackScope scope(memory_);
   const Matrix branch = push(shape_.batch.width);
   ops_.layer_norm({.x = x,
@@ -34,7 +35,10 @@ void Gpt2Block::forward(const FlatUnit& weights, const Matrix& x, std::byte* out
                    .epsilon = shape_.norm_epsilon});
   ops_.matmul(kept_.norm_1, weights.matrix_of(c_attn_weight), Transpose::none, weights.at(c_attn_bias),
               kept_.qkv);
-  ops_.attention(shape_.attention, kept_.qkv.data, kept_.attention.data, kept_.log_sums);
+  if (cache != nullptr)
+    ops_.cached_attention(shape_.attention, kept_.qkv.data, *cache, kept_.attention.data);
+  else
+    ops_.attention(shape_.attention, kept_.qkv.data, kept_.attention.data, kept_.log_sums);
   ops_.matmul(kept_.attention, weights.matrix_of(attn_proj_weight), Transpose::none,
               weights.at(attn_proj_bias), branch);
   ops_.layer_norm({.x = x,

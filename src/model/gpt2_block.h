@@ -18,7 +18,8 @@ class Gpt2Block final : public DecoderBlock {
       : ops_(ops), memory_(memory), shape_(shape) {}
 
   void push_kept() override;
-  void forward(const FlatUnit& weights, const Matrix& x, std::byte* output) override;
+  void forward(const FlatUnit& weights, const Matrix& x, std::byte* output,
+               const KeyValueCache* cache) override;
   void backward(const FlatUnit& weights, const FlatUnit& gradient, const Matrix& x,
                 const Matrix& stream) override;
 

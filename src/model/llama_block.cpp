@@ -20,7 +20,8 @@ void LlamaBlock::push_kept() {
            .log_sums = push_floats(memory_, rows * shape_.attention.heads)};
 }
 
-void LlamaBlock::forward(const FlatUnit& weights, const Matrix& x, std::byte* output) {
+void LlamaBlock::forward(const FlatUnit& weights, const Matrix& x, std::byte* output,
+                         const KeyValueCache* cache) {
   const StackScope scope(memory_);
   const Matrix branch = push(shape_.batch.width);
   ops_.rms_norm({.x = x,
@@ -29,8 +30,11 @@ void LlamaBlock::forward(const FlatUnit& weights, const Matrix& x, std::byte* ou
                  .rstd = kept_.rstd_1,
                  .epsilon = shape_.norm_epsilon});
   ops_.matmul(kept_.norm_1, weights.stacked(q_proj, v_proj), Transpose::b, nullptr, kept_.qkv);
-  ops_.rotary(shape_.attention, shape_.rope_theta, kept_.qkv.data);
-  ops_.attention(shape_.attention, kept_.qkv.data, kept_.attention.data, kept_.log_sums);
+  ops_.rotary(shape_.attention, shape_.rope_theta, kept_.qkv.data, cache != nullptr ? cache->used : 0);
+  if (cache != nullptr)
+    ops_.cached_attention(shape_.attention, kept_.qkv.data, *cache, kept_.attention.data);
+  else
+    ops_.attention(shape_.attention, kept_.qkv.data, kept_.attention.data, kept_.log_sums);
   ops_.matmul(kept_.attention, weights.matrix_of(o_proj), Transpose::b, nullptr, branch);
   ops_.rms_norm({.x = x,
                  .delta = branch.data,

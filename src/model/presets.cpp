@@ -69,17 +69,6 @@ const std::vector<ModelConfig>& presets() {
   return all;
 }
 
-std::unique_ptr<DecoderFamily> make_family(const ModelConfig& config, const ModelOptions& options) {
-  switch (config.family) {
-    case ModelFamily::gpt2:
-      return make_gpt2_family(config, options);
-    case ModelFamily::llama:
-      return make_llama_family(config, options);
-  }
-  HEADRACE_CHECK(false, "a model of family {}", static_cast<int>(config.family));
-  return nullptr;
-}
-
 }  // namespace
 
 ModelConfig model_preset(const std::string& name) {
@@ -96,6 +85,17 @@ std::vector<std::string> model_preset_names() {
   std::vector<std::string> names;
   for (const ModelConfig& config : presets()) names.push_back(config.name);
   return names;
+}
+
+std::unique_ptr<DecoderFamily> make_family(const ModelConfig& config, const ModelOptions& options) {
+  switch (config.family) {
+    case ModelFamily::gpt2:
+      return make_gpt2_family(config, options);
+    case ModelFamily::llama:
+      return make_llama_family(config, options);
+  }
+  HEADRACE_CHECK(false, "a model of family {}", static_cast<int>(config.family));
+  return nullptr;
 }
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, const ModelOptions& options) {

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "headrace/backends.h"
-#include "headrace/ops.h"
 
 namespace headrace {
 
@@ -20,6 +19,5 @@ struct Backends {
   std::unique_ptr<Communicator> saver_communicator;
 };
 Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes);
-OpsFactory ops_factory(DeviceKind device);
 
 }  // namespace headrace

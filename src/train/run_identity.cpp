@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "headrace/errors.h"
+#include "headrace/train.h"
 #include "src/train/optimizer_name.h"
 #include "src/train/parameter_groups.h"
 
@@ -149,6 +150,15 @@ std::string run_identity(const ResolvedOptions& options, const Tokens& data) {
               {"model", model_shape(options.model)},
               {"result", std::move(result)}}
       .dump();
+}
+
+// Tokens::fingerprint says how many bits ids have, where they are no bytes.
+bool trained_on_text(const std::string& run) {
+  const Json json = Json::parse(run, nullptr, false);
+  if (!json.is_object() || !json.contains("samples") || !json.at("samples").is_object()) return false;
+  const auto data = json.at("samples").find("data");
+  return data != json.at("samples").end() && data->is_string() &&
+         data->get<std::string>().find("ids of") == std::string::npos;
 }
 
 RunDifference compare_runs(const std::string& stored, const std::string& current, std::string_view resume,

@@ -16,21 +16,23 @@ HEADER_OWNERS = {
     "swap": "parity_code swap_journal swap_paths swap_store swap_ticket",
     "comm": "mpi_module",
     "zero": "engine engine_options engine_states loss_scale optimizer_blocks parameter_groups state_hash step_result",
-    "checkpoint": "checkpoint checkpoint_report checkpoint_space inspect model_folder",
+    "checkpoint": "checkpoint checkpoint_report checkpoint_space inspect model_folder weight_source",
     "planner": "planner",
-    "model": "model",
+    "model": "inference model",
     "train": "backends checkpoint_settings config data train",
     "bench": "adam_bench bench nvme_bench statistics",
     "doctor": "doctor",
+    "generate": "generate",
     "tune": "tune",
-    "seam": "communicator device gpu_build kernels ops",
+    "seam": "attention_shape communicator device gpu_build kernels ops",
 }
 # Modules that implement or use a seam; the others (aio, swap, memory, base) know no device and no rank.
 SEAM_USERS = {
     "device": {"seam", "device", "gpu", "comm", "zero", "checkpoint", "planner", "model", "train", "bench",
-               "doctor", "tune", "cli"},
+               "doctor", "generate", "tune", "cli"},
     "communicator": {"seam", "gpu", "comm", "zero", "checkpoint", "planner", "train", "bench", "doctor", "tune", "cli"},
-    "ops": {"seam", "gpu", "model", "train"},
+    "attention_shape": {"seam", "gpu", "model"},
+    "ops": {"seam", "gpu", "model", "train", "generate"},
     "gpu_build": {"seam", "gpu", "doctor"},
     "kernels": {"seam", "cpu_adam", "device", "gpu", "zero", "checkpoint", "planner", "train", "bench", "tune", "cli"},
 }
@@ -74,7 +76,7 @@ class Modules:
 
     def __init__(self, root):
         self.folders = {"cli": "src/cli"}
-        self.depends = {"cli": {"train", "bench", "doctor", "tune"}, "seam": {"cpu_adam", "memory"}}
+        self.depends = {"cli": {"train", "bench", "doctor", "generate", "tune"}, "seam": {"cpu_adam", "memory"}}
         text = re.sub(r"#.*", "", (root / "CMakeLists.txt").read_text())
         for call in re.findall(r"headrace_module\(([^)]*)\)", text):
             words = call.replace("${CMAKE_DL_LIBS}", "").split()

@@ -3,6 +3,8 @@
 usage: devices_test.py PROGRAM (for the jobs' device) CPU-PROGRAM
 """
 import pathlib
+import struct
+import subprocess
 import sys
 
 import headrace_job
@@ -38,6 +40,25 @@ class Devices(job_test.JobTest):
 
     def test_losses_with_recomputation_and_accumulation_agree(self):
         self.check(recompute=True, accumulation=2)
+
+    def test_logits_of_generate_agree(self):
+        for model in ("gpt2-nano", "llama-nano"):
+            subprocess.run([self.cpu_program, "train", "--model", model, "--data", __file__, "--steps", "2", "--batch-size", "2",
+                            "--sequence-length", "16", "--checkpoint-dir", self.folder / model], check=True, capture_output=True)
+            results = []
+            for program, device in ((self.cpu_program, "cpu"), (self.program, "cuda")):
+                path = self.folder / f"{model}-{device}.npy"
+                done = subprocess.run([program, "generate", self.folder / model, "--prompt", "def test_it(", "--dtype", "fp32",
+                                       "--temperature", "0", "--max-tokens", "20", "--device", device, "--logits", path],
+                                      capture_output=True, text=True)
+                self.assertEqual(0, done.returncode, done.stderr)
+                results.append((done.stdout, path.read_bytes()))
+            (text, on_cpu), (other_text, on_cuda) = results
+            self.assertEqual(text, other_text)
+            self.assertEqual(len(on_cpu), 128 + (12 + 20 - 1) * 256 * 4)
+            self.assertEqual(on_cpu[:128], on_cuda[:128])
+            for (a,), (b,) in zip(struct.iter_unpack("<f", on_cpu[128:]), struct.iter_unpack("<f", on_cuda[128:])):
+                self.assertLess(abs(a - b), 1e-5 * max(1, abs(a)))
 
 
 if __name__ == "__main__":

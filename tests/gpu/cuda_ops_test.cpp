@@ -208,7 +208,7 @@ TEST_F(CudaOpsTest, swiglu_and_rotary_positions_and_their_gradients) {
                  dqkv = m.random_matrix(rows, shape.qkv_width(), dtype, 4);
     m.ops->swiglu(hidden, y.data);
     m.ops->swiglu_backward(hidden, dy.data);
-    m.ops->rotary(shape, 500.0f, qkv.data);
+    m.ops->rotary(shape, 500.0f, qkv.data, 0);
     m.ops->rotary_backward(shape, 500.0f, dqkv.data);
     return Arrays{m.read(y), m.read(hidden), m.read(dy), m.read(qkv), m.read(dqkv)};
   });
@@ -230,6 +230,32 @@ TEST_F(CudaOpsTest, attention_and_its_gradients) {
                                 dqkv.data);
       for (Matrix each : {output, dqkv}) results.push_back(m.read(each));
       results.push_back(m.read<float>(log_sums, rows * shape.heads));
+    }
+    return results;
+  });
+}
+
+TEST_F(CudaOpsTest, cached_attention_and_rotary_positions_behind_others) {
+  expect_what_the_cpu_computes([](Machine& m, DType dtype) {
+    Arrays results;
+    for (const std::int64_t key_heads : {4, 2}) {
+      AttentionShape shape{
+          .batch = 2, .sequence = 0, .heads = 4, .width = 48, .dtype = dtype, .key_heads = key_heads};
+      const std::int64_t numel = shape.batch * 128 * shape.cached_width();
+      KeyValueCache cache{
+          .rows = m.put(std::vector<std::byte>(static_cast<std::size_t>(numel) * size_of(dtype))),
+          .capacity = 128};
+      for (const std::int64_t count : {70, 1, 2, 55}) {  // the cache is full then
+        shape.sequence = count;
+        const Matrix qkv =
+            m.random_matrix(2 * count, shape.qkv_width(), dtype, static_cast<std::uint32_t>(count));
+        const Matrix output = m.empty_matrix(2 * count, shape.width, dtype);
+        m.ops->rotary(shape, 500.0f, qkv.data, cache.used);
+        m.ops->cached_attention(shape, qkv.data, cache, output.data);
+        results.push_back(m.read(output));
+        cache.used += count;
+      }
+      results.push_back(m.read(cache.rows, numel, dtype));
     }
     return results;
   });

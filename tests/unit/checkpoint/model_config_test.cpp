@@ -56,6 +56,21 @@ TEST_F(ModelConfigFile, what_is_written_is_read_back) {
   }
 }
 
+TEST_F(ModelConfigFile, end_tokens_are_read_and_written_back) {
+  using ::testing::ElementsAre;
+  EXPECT_TRUE(read(with(R"("eos_token_id": null)")).end_tokens.empty());
+  EXPECT_TRUE(read(with(R"("bos_token_id": 0)")).end_tokens.empty());
+  EXPECT_THAT(read(with(R"("eos_token_id": 0)")).end_tokens, ElementsAre(0));
+  // What is outside the vocabulary is never drawn.
+  EXPECT_THAT(read(with(R"("eos_token_id": [10, 11, -1, 3])")).end_tokens, ElementsAre(10, 3));
+  EXPECT_THAT(refusal(with(R"("eos_token_id": "end")")),
+              AllOf(HasSubstr("eos_token_id"), HasSubstr("\"end\"")));
+  for (const char* ids : {"7", "[7, 2]"}) {
+    const ModelConfig config = read(with(fmt::format(R"("eos_token_id": {})", ids)));
+    EXPECT_EQ(read(model_config_text(config, DType::f32)).end_tokens, config.end_tokens);
+  }
+}
+
 TEST_F(ModelConfigFile, what_is_left_out_is_the_published_gpt2) {
   const ModelConfig config = read(R"({"model_type": "gpt2"})");
   EXPECT_EQ(config.layers, 12);

@@ -254,7 +254,7 @@ TEST_P(OpsOfType, rotary_turns_queries_and_keys_by_their_position_and_backward_t
   Array qkv = hashed_array(dtype(), numel, 1), gradient = qkv;
   const Reals input = qkv.reals();
   OpsRun run;
-  run.ops.rotary(shape, 500.0f, qkv.data());
+  run.ops.rotary(shape, 500.0f, qkv.data(), 0);
   run.ops.rotary_backward(shape, 500.0f, gradient.data());
   run.finish();
   expect_near(qkv, plain_rotary(shape, 500.0, input), tolerance(), "turned");
@@ -318,6 +318,76 @@ TEST_P(OpsOfType, attention_with_shared_heads_of_keys_and_its_gradient_equal_the
                   {.batch = 2, .sequence = 7, .heads = 6, .width = 24, .dtype = dtype(), .key_heads = 2});
   check_attention(run,
                   {.batch = 1, .sequence = 9, .heads = 4, .width = 20, .dtype = dtype(), .key_heads = 1});
+}
+
+// Rows [first, first + count) of each sample of a qkv.
+Array rows_of_samples(const Array& qkv, const AttentionShape& whole, std::int64_t first, std::int64_t count) {
+  const std::int64_t width = whole.qkv_width();
+  Array part(whole.dtype, at(whole.batch * count * width));
+  for (std::int64_t b = 0; b < whole.batch; ++b)
+    for (std::int64_t i = 0; i < count * width; ++i)
+      part.set(at(b * count * width + i),
+               static_cast<float>(qkv.at(at((b * whole.sequence + first) * width + i))));
+  return part;
+}
+
+// In pieces, each behind those before it, against the definition over all rows.
+void check_cached_attention(OpsRun& run, const AttentionShape& whole,
+                            const std::vector<std::int64_t>& pieces) {
+  Array qkv = hashed_array(whole.dtype, at(whole.batch * whole.sequence * whole.qkv_width()), 1, 2);
+  const Reals expected = plain_attention(whole, qkv.reals());
+  const auto capacity = static_cast<std::int64_t>(
+      round_up(static_cast<Bytes>(whole.sequence), static_cast<Bytes>(cache_rows_multiple)));
+  Array rows(whole.dtype, at(whole.batch * capacity * whole.cached_width()));
+  KeyValueCache cache{.rows = rows.data(), .capacity = capacity};
+  for (const std::int64_t count : pieces) {
+    AttentionShape shape = whole;
+    shape.sequence = count;
+    Array part = rows_of_samples(qkv, whole, cache.used, count),
+          output(whole.dtype, at(whole.batch * count * whole.width));
+    run.ops.cached_attention(shape, part.data(), cache, output.data());
+    run.finish();
+    Reals mine;
+    for (std::int64_t b = 0; b < whole.batch; ++b) {
+      const auto from = expected.begin() + (b * whole.sequence + cache.used) * whole.width;
+      mine.insert(mine.end(), from, from + count * whole.width);
+    }
+    const double tolerance = whole.dtype == DType::f32 ? 2e-5 : whole.dtype == DType::bf16 ? 4e-2 : 5e-3;
+    expect_near(output, mine, tolerance, "output");
+    cache.used += count;
+  }
+}
+
+TEST_P(OpsOfType, cached_attention_in_pieces_equals_the_definition_over_all_rows) {
+  OpsRun run;
+  check_cached_attention(run, {.batch = 1, .sequence = 3, .heads = 1, .width = 4, .dtype = dtype()},
+                         {1, 1, 1});
+  check_cached_attention(run, {.batch = 3, .sequence = 64, .heads = 3, .width = 24, .dtype = dtype()},
+                         {13, 50, 1});
+  check_cached_attention(
+      run, {.batch = 2, .sequence = 203, .heads = 6, .width = 30, .dtype = dtype(), .key_heads = 2},
+      {65, 1, 136, 1});
+}
+
+TEST(Ops, a_row_more_than_the_cache_has_room_for_is_refused) {
+  OpsRun run;
+  EXPECT_THROW(run.ops.cached_attention({.batch = 1, .sequence = 2, .heads = 1, .width = 4}, nullptr,
+                                        {.rows = nullptr, .capacity = 64, .used = 63}, nullptr),
+               std::logic_error);
+}
+
+TEST_P(OpsOfType, rotary_from_a_later_position_turns_as_behind_the_earlier_ones) {
+  const AttentionShape whole{
+      .batch = 2, .sequence = 9, .heads = 4, .width = 24, .dtype = dtype(), .key_heads = 2};
+  Array qkv = hashed_array(dtype(), at(whole.batch * whole.sequence * whole.qkv_width()), 1, 2);
+  AttentionShape shape = whole;
+  shape.sequence = 4;
+  Array part = rows_of_samples(qkv, whole, 5, 4);
+  OpsRun run;
+  run.ops.rotary(whole, 100.0f, qkv.data(), 0);
+  run.ops.rotary(shape, 100.0f, part.data(), 5);
+  run.finish();
+  EXPECT_EQ(part.bytes(), rows_of_samples(qkv, whole, 5, 4).bytes());
 }
 
 TEST(Ops, converted_bf16_attention_equals_the_definition) {

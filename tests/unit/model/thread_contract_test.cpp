@@ -98,7 +98,7 @@ Case rotary_case(const AttentionShape& shape) {
           [=](OpsRun& run) -> Outputs {
             Array x = hashed_array(shape.dtype, at(shape.batch * shape.sequence * shape.qkv_width()), 1),
                   d = x;
-            run.ops.rotary(shape, 10000.0f, x.data());
+            run.ops.rotary(shape, 10000.0f, x.data(), 0);
             run.ops.rotary_backward(shape, 10000.0f, d.data());
             run.finish();
             return {x.bytes(), d.bytes()};

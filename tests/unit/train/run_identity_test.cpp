@@ -4,13 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "headrace/data.h"
 #include "headrace/errors.h"
+#include "headrace/train.h"
+#include "support/temporary_folder.h"
 
 namespace headrace {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 std::string run_of(const std::string& schedule, double clip = 1, int seed = 0) {
   return fmt::format(R"({{"samples": {{"--seed": {}}}, "result": {{"learning rate": "{}", "--clip": {}}}}})",
@@ -82,6 +87,17 @@ TEST(RunIdentity, what_only_one_of_the_two_has_is_compared_with_the_default) {
               HasSubstr("--nesterov true (was default)"));
   EXPECT_THAT(compare_runs(with, without, "--resume swap", "/swap").text,
               HasSubstr("--nesterov default (was true)"));
+}
+
+TEST(RunIdentity, it_says_whether_the_run_read_text) {
+  const auto run = [](const std::string& data) { return R"({"samples": {"data": ")" + data + R"("}})"; };
+  testing::TemporaryFolder folder;
+  std::ofstream(folder.path("text")) << "some text";
+  std::ofstream(folder.path("ids.bin")) << "some ids";
+  EXPECT_TRUE(trained_on_text(run(Tokens::open(folder.path("text"), 256).fingerprint())));
+  EXPECT_FALSE(trained_on_text(run(Tokens::open(folder.path("ids.bin"), 1 << 16).fingerprint())));
+  EXPECT_FALSE(trained_on_text(""));
+  EXPECT_FALSE(trained_on_text(R"({"samples": {}})"));
 }
 
 }  // namespace
