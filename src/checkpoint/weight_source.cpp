@@ -48,7 +48,7 @@ class CheckpointWeights final : public WeightSource {
   }
 
   WeightFacts facts_;
-  MemoryBudget budget_{"host", checkpoint_memory_bytes};
+  MemoryBudget budget_{"host", checkpoint_memory_bytes + checkpoint_rebuild_bytes};
   CheckpointSource source_;
   std::unordered_map<std::string, std::size_t> numbers_;  // of the source's tensors
 };
