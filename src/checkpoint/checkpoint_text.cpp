@@ -58,8 +58,8 @@ std::string to_text(const CheckpointRepair& repair) {
   std::string text;
   for (const CheckpointRepair::File& file : repair.files)
     text += file.stripes == 0 ? fmt::format("{}: written anew from the other one\n", file.name)
-                              : fmt::format("{}: {} stripes checked, {} rebuilt ({})\n", file.name,
-                                            file.stripes, file.rebuilt, format_bytes(file.bytes_rebuilt));
+                              : fmt::format("{}: {} of {} stripes rebuilt ({})\n", file.name, file.rebuilt,
+                                            file.stripes, format_bytes(file.bytes_rebuilt));
   if (repair.files.empty() && repair.problems.empty() && !repair.stopped)
     text += fmt::format("every byte is good ({} checked): there is nothing to rebuild\n",
                         format_bytes(repair.checked_bytes));
