@@ -239,7 +239,7 @@ def parse_arguments():
     parser.add_argument("--cases", default=",".join(CASES), help=f"of {', '.join(CASES)}; PyTorch's need --torch-python")
     parser.add_argument("--parameters", type=int, default=128 << 20, help=f"{STATE_BYTES} bytes of states each")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--fio-shapes", default="4M:3,1M:12,1M:32", help="block size and depth of each")
+    parser.add_argument("--fio-shapes", default="2M:8,4M:3,1M:32", help="block size and depth of each")
     parser.add_argument("--torch-python", help="a Python that has torch and safetensors")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures here")
     options = parser.parse_args()

@@ -15,8 +15,8 @@ namespace headrace {
 // but the destructor may be called, which waits for what is in flight.
 class AppendFile {
  public:
-  static constexpr Bytes buffer_bytes = Bytes{4} << 20;
-  static constexpr std::uint32_t buffers = 4;
+  static constexpr Bytes buffer_bytes = Bytes{2} << 20;
+  static constexpr std::uint32_t buffers = 8;
   static constexpr Bytes memory_bytes = buffer_bytes * buffers;
 
   // Creates the file with all of its space, so that a full disk is found first. `memory` is memory_bytes of

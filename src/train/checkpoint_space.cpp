@@ -1,7 +1,6 @@
 #include "src/train/checkpoint_space.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
 #include "headrace/checkpoint.h"
@@ -67,14 +66,20 @@ SavePlan save_plan(const ResolvedOptions& options, Bytes bytes) {
   return plan;
 }
 
+// Without wrapping.
+Bytes times(std::uint64_t count, Bytes bytes) {
+  return bytes != 0 && count > ~Bytes{0} / bytes ? ~Bytes{0} : count * bytes;
+}
+
 // As many as can be kept on the disk; 0 where not even one can.
 std::uint64_t most_that_can_be_kept(SavePlan plan, Bytes available) {
+  plan.keep_last = std::min(plan.keep_last, available / plan.each + plan.existing.size());
   while (plan.keep_last > 0 && most_needed(plan, plan.saves) > available) --plan.keep_last;
   return plan.keep_last;
 }
 
 std::string kept_text(const SavePlan& plan) {
-  const std::uint64_t together = std::min(plan.saves, plan.keep_last + 1);
+  const std::uint64_t together = std::min(plan.saves - 1, plan.keep_last) + 1;
   return together < 2
              ? ""
              : fmt::format(" for {} of them: --keep-last {} removes an old one when the new one is whole",
@@ -99,8 +104,7 @@ void look_for_shortage(CheckpointSpace& space, const SavePlan& plan, const std::
         format_bytes(plan.each), format_bytes(needed), kept_text(plan), there,
         fitting > 0 ? fmt::format("--keep-last {}, or ", fitting) : "");
   } else {
-    std::uint64_t fitting = 1;
-    while (most_needed(plan, fitting + 1) <= available) ++fitting;
+    const std::uint64_t fitting = available / plan.each;
     space.warning = fmt::format(
         "the file system of {}, enough for {} of the {} checkpoints of {} that this run saves; those "
         "after them will fail until there is space. --keep-last N keeps the last N.",
@@ -111,18 +115,19 @@ void look_for_shortage(CheckpointSpace& space, const SavePlan& plan, const std::
 }  // namespace
 
 Bytes most_needed(const SavePlan& plan, std::uint64_t saves) {
+  if (saves == 0) return 0;
+  if (plan.keep_last == 0) return times(saves, plan.each);
   const auto bytes_of_oldest = [&](std::uint64_t count) {
-    return std::accumulate(plan.existing.begin(), plan.existing.begin() + static_cast<std::ptrdiff_t>(count),
-                           Bytes{0});
+    const auto begin = plan.existing.begin();
+    return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(count), Bytes{0});
   };
-  const std::uint64_t there = plan.existing.size();
-  const std::uint64_t distinct = plan.keep_last == 0 ? saves : std::min(saves, plan.keep_last + 1);
-  if (plan.keep_last == 0) return distinct * plan.each;
-  Bytes most = 0;
-  for (std::uint64_t made = 0; made < distinct; ++made) {  // before this save
-    const std::uint64_t old_kept =
-        made == 0 ? there : std::min(there, plan.keep_last - std::min(made, plan.keep_last));
-    const Bytes used = (made + 1) * plan.each, freed = bytes_of_oldest(there - old_kept);
+  const std::uint64_t there = plan.existing.size(), last = std::min(saves - 1, plan.keep_last);
+  // Until an old one goes, each save needs more than the one before it.
+  const std::uint64_t first = std::min(last, plan.keep_last - std::min(plan.keep_last, there));
+  Bytes most = plan.each;  // of the first, beside all that is there
+  for (std::uint64_t made = std::max<std::uint64_t>(first, 1); made <= last; ++made) {  // before this save
+    const std::uint64_t old_ones = std::min(there, plan.keep_last - made);
+    const Bytes used = times(made + 1, plan.each), freed = bytes_of_oldest(there - old_ones);
     most = std::max(most, used - std::min(used, freed));
   }
   return most;

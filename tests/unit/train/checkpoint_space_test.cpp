@@ -29,6 +29,13 @@ TEST(SpaceForCheckpoints, what_an_earlier_run_left_is_given_back_as_it_is_remove
   EXPECT_EQ(most_needed({.saves = 9, .keep_last = 2, .each = 10, .existing = {1, 1}}, 9), 28u);
 }
 
+TEST(SpaceForCheckpoints, of_counts_beyond_any_disk_does_not_wrap) {
+  constexpr std::uint64_t huge = ~std::uint64_t{0};
+  EXPECT_EQ(most_needed({.saves = huge, .keep_last = 0, .each = 10, .existing = {}}, huge), ~Bytes{0});
+  EXPECT_EQ(most_needed({.saves = huge, .keep_last = huge, .each = 10, .existing = {1}}, huge), ~Bytes{0});
+  EXPECT_EQ(most_needed({.saves = 3, .keep_last = huge, .each = 10, .existing = {1}}, 3), 30u);
+}
+
 TEST(SpaceForCheckpoints, of_a_run_without_a_save_is_none) {
   EXPECT_EQ(most_needed({.saves = 0, .keep_last = 2, .each = 10, .existing = {10}}, 0), 0u);
 }
