@@ -21,7 +21,7 @@ namespace {
 
 StripeShape shape_of(const SwapStoreOptions& options) {
   return {static_cast<std::uint32_t>(std::max<std::size_t>(options.directories.size(), 1)), options.parity,
-          options.durability, default_extent_alignment};
+          options.durability, default_extent_alignment, options.pins};
 }
 
 void check_options(const SwapStoreOptions& options) {
@@ -32,6 +32,11 @@ void check_options(const SwapStoreOptions& options) {
     throw UsageError(fmt::format(
         "parity {} needs more than {} swap paths, and {} {} given. Give more paths, or less parity.",
         options.parity, options.parity, paths, paths == 1 ? "is" : "are"));
+  if (options.pins > 0 && options.durability != Durability::step)
+    throw UsageError("versions can be pinned with durability \"step\" only.");
+  if (options.pins > most_pins)
+    throw UsageError(fmt::format("{} pinned versions are wanted, and a swap store keeps up to {}.",
+                                 options.pins, most_pins));
   if (!options.path_rates.empty() && options.path_rates.size() != paths)
     throw UsageError(fmt::format("{} swap paths have {} rates. Give one for each, or none.", paths,
                                  options.path_rates.size()));
@@ -144,7 +149,9 @@ class CreationGuard {
   void reclaim() {
     untouched_ = false;
     owns_folder_ = made_folder_ || made_by_stale_store(directory_);
-    if (!holds_description(directory_) && !file_exists(join(directory_, extents_name))) return;
+    if (!holds_description(directory_) && !file_exists(join(directory_, extents_name)) &&
+        pin_files(directory_).empty())
+      return;
     const SwapOwner& owner = lock_->previous_owner();
     log_info(fmt::format("reclaiming the swap store in {}{}", directory_,
                          owner.state == SwapOwner::State::none
@@ -256,9 +263,9 @@ std::vector<Bytes> SwapStore::disk_bytes(const std::vector<SwapBlock>& blocks,
   const swap::StripeMap map(blocks, shape, swap::place_blocks(blocks, shape, options.path_rates));
   std::vector<Bytes> bytes;
   for (std::uint32_t path = 0; path < shape.paths; ++path)
-    bytes.push_back(map.file_bytes(path) + (shape.durability == Durability::step
-                                                ? swap::Journal::reserved_bytes(map.entries())
-                                                : 0));
+    bytes.push_back(
+        map.file_bytes(path) + shape.pins * swap::pin_file_bytes(map.entries()) +
+        (shape.durability == Durability::step ? swap::Journal::reserved_bytes(map.entries()) : 0));
   return bytes;
 }
 

@@ -20,6 +20,10 @@ std::string_view name_of(Durability durability) {
   return durability == Durability::step ? "step" : "none";
 }
 
+std::uint32_t own_copies(Durability durability) {
+  return StripeShape{.durability = durability}.copies();
+}
+
 // The text begins with its checksum, computed with zeros in the place of its digits.
 constexpr std::string_view checksum_prefix = "{\"crc32c\":\"";
 constexpr std::size_t checksum_digits = 8;
@@ -54,6 +58,11 @@ Description parse(const json& object) {
   const auto durability = object.at("durability").get<std::string>();
   if (durability != "step" && durability != "none") throw std::invalid_argument("unknown durability");
   shape.durability = durability == "step" ? Durability::step : Durability::none;
+  const std::uint32_t own = own_copies(shape.durability);
+  const auto copies = object.value("copies", own);
+  if (copies < own || copies > own + (shape.durability == Durability::step ? most_pins : 0))
+    throw std::invalid_argument("its copies cannot be so many");
+  shape.pins = copies - own;
   shape.alignment = object.at("extent_alignment").get<Bytes>();
   if (shape.alignment == 0) throw std::invalid_argument("extent_alignment is 0");
   description.owns_directory = object.at("owns_directory").get<bool>();
@@ -117,17 +126,21 @@ void write_description(const std::string& directory, const Description& descript
     blocks.push_back({{"name", description.blocks[i].name},
                       {"bytes", description.blocks[i].bytes},
                       {"path", description.first_paths[i]}});
-  const json object = {{"format", format_version},
-                       {"store_id", fmt::format("{:016x}", description.store_id)},
-                       {"durability", name_of(description.shape.durability)},
-                       {"extent_alignment", description.shape.alignment},
-                       {"owns_directory", description.owns_directory},
-                       {"paths", description.directories},
-                       {"paths_revision", description.directories_revision},
-                       {"path", description.path},
-                       {"parity", description.shape.parity},
-                       {"layout", description.layout},
-                       {"blocks", std::move(blocks)}};
+  json object = {{"format", format_version},
+                 {"store_id", fmt::format("{:016x}", description.store_id)},
+                 {"durability", name_of(description.shape.durability)},
+                 {"extent_alignment", description.shape.alignment},
+                 {"owns_directory", description.owns_directory},
+                 {"paths", description.directories},
+                 {"paths_revision", description.directories_revision},
+                 {"path", description.path},
+                 {"parity", description.shape.parity},
+                 {"layout", description.layout},
+                 {"blocks", std::move(blocks)}};
+  if (description.shape.pins > 0) {
+    object["format"] = format_version_with_pins;
+    object["copies"] = description.shape.copies();
+  }
   const std::string text = with_checksum(object);
   prepare_replacement(directory, description_name, std::as_bytes(std::span(text)));
   publish_replacement(directory, description_name);
@@ -144,11 +157,13 @@ Description read_description(const std::string& directory) {
   try {
     const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const json object = json::parse(text);
-    if (const auto format = object.at("format").get<std::uint64_t>(); format != format_version)
-      throw UsageError(fmt::format(
-          "{} has format version {}; this program reads version {}. Continue the run with the program that "
-          "wrote it, or start anew without --resume swap.",
-          path, format, format_version));
+    if (const auto format = object.at("format").get<std::uint64_t>();
+        format != format_version && format != format_version_with_pins)
+      throw UsageError(
+          fmt::format("{} has format version {}; this program reads versions {} and {}. Continue the run "
+                      "with the program "
+                      "that wrote it, or start anew without --resume swap.",
+                      path, format, format_version, format_version_with_pins));
     if (!checksum_holds(text)) refuse_damaged(path, "its checksum does not hold");
     return parse(object);
   } catch (const json::exception&) {

@@ -5,10 +5,11 @@
 // as in RFC 3720 ("123456789" -> e3069283). Each folder holds:
 //
 //   store.json    what is inside; written last by create(), so a folder without it holds no store:
-//                   {"crc32c":"<8 hex digits>", "format":2, "store_id":"<16 hex digits>",
-//                    "durability":"step"|"none", "extent_alignment":A, "owns_directory":bool,
+//                   {"crc32c":"<8 hex digits>", "format":2|3, "store_id":"<16 hex digits>",
+//                    "durability":"step"|"none", "copies":C, "extent_alignment":A, "owns_directory":bool,
 //                    "paths":["<folder>", ...], "paths_revision":R, "path":P, "parity":m,
 //                    "layout":"<text, opaque>", "blocks":[{"name":"..","bytes":n,"path":f}, ...]}
+//                 C is there in format 3 only, which is that of stores that were made for pins.
 //                 It begins with {"crc32c":" and the CRC32C of the file, whose 8 digits count as zeros. This
 //                 folder is number P of paths, which names all of them as they were called when the store was
 //                 made or last repaired (they may have moved since). A repair writes a new list, of a larger
@@ -16,18 +17,22 @@
 //                 paths, R, P and owns_directory is the same in all.
 //   extents.bin   preallocated: the pieces that lie on this path.
 //   journal.bin   durability step only: a header, then records, each starting at a multiple of 8 bytes.
+//   pin-NAME.bin  durability step only: a commit that is kept as NAME; written like a journal of that commit
+//                 and nothing else, whose state of the paths means nothing.
 //   lock          held with flock(2) by the owner; lines "pid N", "start N" (clock ticks after boot),
 //                 "boot ID", "namespace TEXT", "host NAME"; empty after a clean close.
-//   store.json.new, journal.bin.new   replacements not yet renamed; ignored and overwritten.
+//   store.json.new, journal.bin.new, pin-NAME.bin.new   replacements not yet renamed; ignored and
+//                 overwritten or removed.
 //
 // Pieces. Without parity (m = 0) a block of n bytes is one piece of n rounded up to A bytes, on path f. With
 // parity and N paths it is a stripe of N pieces, k = N - m of data and m of parity, each of
 // L = (n rounded up to k * A) / k bytes: data piece i is bytes [i * L, (i + 1) * L) of the block followed by
 // zeros; parity piece j is, byte by byte, the sum over i of C[k + j][i] * data[i] in GF(2^8) with the
 // polynomial 0x11d, C[r][i] = 1 / (r xor i) (Cauchy). Piece i (data first) lies on path (f + i) mod N.
-// A piece has extents of L bytes: two with durability step, one with none. Copy c of it starts at c * R + S
-// of its path's extents.bin, S = sum of L over the pieces of blocks before it on that path, R = sum of L over
-// all pieces on that path. A block of 0 bytes has pieces of 0 bytes.
+// A piece has C extents of L bytes: with durability step two and one more for each pin that the store was
+// made for, with none one. Copy c of it starts at c * R + S of its path's extents.bin, S = sum of L over the
+// pieces of blocks before it on that path, R = sum of L over all pieces on that path. A block of 0 bytes has
+// pieces of 0 bytes.
 //
 // Journal header, 1536 bytes, zero where nothing is said:
 //   0  char[8] magic "HRJOURNL"    8  u32 version = 2    12 u32 entries of a table
@@ -60,7 +65,9 @@
 // lost are stale, whatever their journals say. Of the others the journal with the largest sequence counts;
 // others may lack its last commit. A journal two commits behind, or with another record of the same sequence
 // than more of the others, is stale too. The commit before it is whole when none of those that have the last
-// one has a release or torn bytes behind it. Up to m paths may be missing, stale or damaged.
+// one has a release or torn bytes behind it. Up to m paths may be missing, stale or damaged. A commit is
+// pinned when any path that is none of these has a file of the pin that checks; of several of one name the
+// one of the largest sequence counts.
 //
 // [Note: one commit in several journals]
 // A commit waits for the step's writes, flushes extents.bin on every living path, and only then appends its
@@ -87,6 +94,17 @@
 // path's pieces and store.json, flushed, then its journal, by rename, with the newest commit and the state of
 // the others, in which it is lost. Then all note a new epoch in which it is not: the first note is the moment
 // it belongs to the store again. Before it the path is stale, after it whole.
+//
+// [Note: pins in several folders]
+// A pin is of a commit whose data is flushed, and none of its extents is free before the pin is made. So its
+// file in any one folder is the truth, and a kill between two folders leaves two true answers: the pin, which
+// the next open() completes, or none. A pin that is given up is removed from one folder after the other, and
+// its extents are not reused before it is gone, flushed, from the last: a kill in between leaves it, whole,
+// and open() puts it back where it is missing. A folder that missed a removal is that of a path which was
+// lost before, noted by an epoch as above, and is not asked; repair() makes it agree with the others. open()
+// flushes every folder before anything is written: a removal that it saw may not be durable yet. A file that
+// does not check, in a folder without which no other has the pin, keeps nothing: open() says so and removes
+// it.
 #pragma once
 
 #include <bit>
@@ -105,7 +123,8 @@ namespace headrace::swap {
 
 static_assert(std::endian::native == std::endian::little, "the swap format is little-endian");
 
-inline constexpr std::uint32_t format_version = 2;
+inline constexpr std::uint32_t format_version = 2;            // of journals, and of stores
+inline constexpr std::uint32_t format_version_with_pins = 3;  // of stores that were made for pins
 inline constexpr const char* extents_name = "extents.bin";
 inline constexpr const char* journal_name = "journal.bin";
 inline constexpr const char* description_name = "store.json";

@@ -40,6 +40,7 @@ class Journal {
   // Durably, in place.
   void write_paths_state(const PathsState& state);
   const PathsState& paths_state() const { return state_; }
+  const JournalIdentity& identity() const { return identity_; }
   void check_usable() const;
   bool broken() const { return broken_; }
   void give_up() { broken_ = true; }

@@ -127,6 +127,15 @@ void tell_what_was_found(const Survey& survey) {
       log_info(fmt::format("the last record of {} is incomplete ({} bytes): continuing from step {}",
                            join(path.directory, journal_name), path.journal->torn_bytes, step));
   }
+  for (const BrokenPin& broken : survey.broken_pins)
+    log_warning(
+        fmt::format("the pinned version {} cannot be read and is given up: {}", broken.name, broken.problem));
+}
+
+std::vector<SwapPin> without_tables(const Pins& pins) {
+  std::vector<SwapPin> named;
+  for (const Pin& pin : pins) named.push_back({pin.name, pin.record.commit});
+  return named;
 }
 
 }  // namespace
@@ -147,10 +156,11 @@ std::unique_ptr<SwapStore> SwapStore::open(const SwapStoreOptions& options, IoEn
   tell_what_was_found(survey);
   auto stripes = make_stripes(survey, open_paths(survey, IoFile::Mode::read_write, std::move(locks)), engine,
                               options.parity_buffers, options.parity_memory);
-  stripes->group.settle(history, behind);
+  stripes->group.settle(history, behind, survey.pins);
   return std::make_unique<VersionedStore>(StoreParts{.durability = Durability::step,
                                                      .layout = std::move(survey.description.layout),
                                                      .history = history,
+                                                     .pins = std::move(survey.pins),
                                                      .stripes = std::move(stripes)});
 }
 
@@ -162,6 +172,7 @@ std::unique_ptr<SwapStore> SwapStore::open_read_only(const Directories& director
                                                      .layout = std::move(survey.description.layout),
                                                      .read_only = true,
                                                      .history = std::move(survey.history),
+                                                     .pins = std::move(survey.pins),
                                                      .stripes = std::move(stripes)});
 }
 
@@ -177,6 +188,8 @@ SwapDescription SwapStore::describe(const Directories& directories) {
     result.extents_bytes += bytes;
     for (const char* name : {extents_name, journal_name, description_name})
       result.disk_bytes += bytes_on_disk(join(path.directory, name));
+    for (const std::string& file : pin_files(path.directory))
+      result.disk_bytes += bytes_on_disk(join(path.directory, file));
     SwapOwner owner = read_owner(path.directory);
     if (result.owner.state != SwapOwner::State::alive && owner.state != SwapOwner::State::none)
       result.owner = owner;
@@ -187,6 +200,8 @@ SwapDescription SwapStore::describe(const Directories& directories) {
                             .extents_bytes = bytes,
                             .owner = std::move(owner)});
   }
+  result.pins = without_tables(survey.pins);
+  result.most_pins = survey.description.shape.pins;
   result.durability = survey.description.shape.durability;
   result.parity = survey.description.shape.parity;
   result.layout_identity = layout_identity(survey.description.layout);

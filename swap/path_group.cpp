@@ -48,6 +48,7 @@ void remove_store_files(const std::string& directory) {
     remove_file(description);  // first what makes it a store: after a crash it is whole or none
     sync_folder(directory);
   }
+  for (const std::string& file : pin_files(directory)) remove_file(join(directory, file));
   for (const char* name : {journal_name, extents_name}) remove_file(join(directory, name));
   for (const char* name : {description_name, journal_name, extents_name})
     remove_file(join(directory, name) + replacement_suffix);
@@ -57,6 +58,7 @@ PathGroup::PathGroup(std::vector<StorePath> paths, const StripeShape& shape, con
     : paths_(std::move(paths)),
       parity_(shape.parity),
       keeps_steps_(shape.durability == Durability::step),
+      keeps_pins_(shape.pins > 0),
       state_(state),
       damage_(size()) {
   for (std::uint32_t path = 0; path < size(); ++path)
@@ -193,7 +195,8 @@ void PathGroup::note_lost_paths() {
   }
 }
 
-void PathGroup::settle(const CommitHistory& history, const std::vector<std::uint32_t>& behind) {
+void PathGroup::settle(const CommitHistory& history, const std::vector<std::uint32_t>& behind,
+                       const Pins& pins) {
   if (lost_count() > 0) note_lost_paths();
   on_each_path("writing its journal", [&](StorePath& path) {
     if (path.journal->paths_state() != state_) path.journal->write_paths_state(state_);
@@ -203,6 +206,9 @@ void PathGroup::settle(const CommitHistory& history, const std::vector<std::uint
     if (std::find(behind.begin(), behind.end(), number) != behind.end())
       path.journal->append_commit(*history.newest, {std::nullopt, history.superseded});
   });
+  if (keeps_pins_)
+    on_each_path("writing its pins",
+                 [&](const StorePath& path) { settle_pins(path.directory, path.journal->identity(), pins); });
   if (too_many_lost()) throw_too_many_lost();
 }
 
@@ -236,16 +242,18 @@ void PathGroup::on_each_path(std::string_view what, const Action& action) {
   }
 }
 
-void PathGroup::check_present() {
+void PathGroup::check_present(std::string_view not_done) {
   for (std::uint32_t path = 0; path < size(); ++path) {
     if (is_lost(path)) continue;
-    check_present(path, extents_path(path), paths_[path].extents->fd());
-    check_present(path, join(paths_[path].directory, journal_name), paths_[path].journal->fd());
-    check_present(path, join(paths_[path].directory, lock_name), paths_[path].lock->fd());
+    const StorePath& there = paths_[path];
+    check_present(path, extents_path(path), there.extents->fd(), not_done);
+    check_present(path, join(there.directory, journal_name), there.journal->fd(), not_done);
+    check_present(path, join(there.directory, lock_name), there.lock->fd(), not_done);
   }
 }
 
-void PathGroup::check_present(std::uint32_t path, const std::string& file, int fd) {
+void PathGroup::check_present(std::uint32_t path, const std::string& file, int fd,
+                              std::string_view not_done) {
   const FileAt found = file_at(fd, file);
   if (found.is_same || is_lost(path)) return;
   const std::string what =
@@ -257,12 +265,11 @@ void PathGroup::check_present(std::uint32_t path, const std::string& file, int f
   if (survives_because(path, code, what)) return;
   if (too_many_lost()) throw_too_many_lost();
   throw PathError(
-      fmt::format(
-          "{}, while the run uses it: this step is not committed. {} and resume from the last commit.", what,
-          found.code == 0 || found.code == ENOENT
-              ? fmt::format("Bring the files of {} back (is its drive still mounted?)",
-                            paths_[path].directory)
-              : fmt::format("Check the drive and the permissions of {}", paths_[path].directory)),
+      fmt::format("{}, while the run uses it: {}. {} and resume from the last commit.", what, not_done,
+                  found.code == 0 || found.code == ENOENT
+                      ? fmt::format("Bring the files of {} back (is its drive still mounted?)",
+                                    paths_[path].directory)
+                      : fmt::format("Check the drive and the permissions of {}", paths_[path].directory)),
       file, code);
 }
 
@@ -304,6 +311,17 @@ void PathGroup::append_release(const CommitRecord& newest) {
 
 void PathGroup::drop_newest(const CommitRecord& remaining) {
   on_each_path("writing its journal", [&](StorePath& path) { path.journal->drop_newest(remaining); });
+}
+
+// See [Note: pins in several folders] in format.h.
+void PathGroup::write_pin(const Pin& pin) {
+  on_each_path("pinning a version", [&](const StorePath& path) {
+    swap::write_pin(path.directory, path.journal->identity(), pin);
+  });
+}
+
+void PathGroup::remove_pin(const std::string& name) {
+  on_each_path("unpinning a version", [&](const StorePath& path) { swap::remove_pin(path.directory, name); });
 }
 
 void PathGroup::close(bool remove_files) {

@@ -22,6 +22,7 @@
 #include "swap/journal.h"
 #include "swap/lock.h"
 #include "swap/path_damage.h"
+#include "swap/pins.h"
 #include "swap/stripe_map.h"
 
 namespace headrace::swap {
@@ -66,21 +67,24 @@ class PathGroup {
   bool owned_by_this_process() const;  // all locks are held, by this process
   void check_usable() const;
   // After open: all that are left agree on which paths are lost, and the newest commit is in every journal,
-  // also in those of the paths that are `behind`.
-  void settle(const CommitHistory& history, const std::vector<std::uint32_t>& behind);
-  // A path whose files are gone, cannot be looked at, or are no longer those at its names, is lost.
-  void check_present();
+  // also in those of the paths that are `behind`, and the pins in every folder.
+  void settle(const CommitHistory& history, const std::vector<std::uint32_t>& behind, const Pins& pins);
+  // A path whose files are gone, cannot be looked at, or are no longer those at its names, is lost. Where the
+  // store cannot do without it, an error says what is not done.
+  void check_present(std::string_view not_done = "this step is not committed");
   void flush_extents();
   void append_commit(const CommitRecord& record, const CommitHistory& history);
   void append_release(const CommitRecord& newest);
   void drop_newest(const CommitRecord& remaining);
+  void write_pin(const Pin& pin);
+  void remove_pin(const std::string& name);
   // Gives up files, journals and locks; the extents stay open for transfers in flight.
   void close(bool remove_files);
 
  private:
   using Action = std::function<void(StorePath&)>;
   void on_each_path(std::string_view what, const Action& action);
-  void check_present(std::uint32_t path, const std::string& file, int fd);
+  void check_present(std::uint32_t path, const std::string& file, int fd, std::string_view not_done);
   void take_back(std::uint32_t count, const CommitHistory& history);
   bool survives_because(std::uint32_t path, int code, std::string why);
   void go_on_without(std::uint32_t path, std::string why, int code);
@@ -91,7 +95,7 @@ class PathGroup {
 
   std::vector<StorePath> paths_;
   const std::uint32_t parity_;
-  const bool keeps_steps_;
+  const bool keeps_steps_, keeps_pins_;
   PathsState state_;
   std::recursive_mutex losing_;          // noting a loss may meet another
   PathDamage damage_;                    // under losing_

@@ -8,6 +8,7 @@
 #include "headrace/errors.h"
 #include "headrace/files.h"
 #include "headrace/shell_words.h"
+#include "swap/pins.h"
 #include "swap/stripes.h"
 #include "swap/survey.h"
 
@@ -36,8 +37,11 @@ class Repair {
     note_lost_paths();
     for (std::uint32_t p = 0; p < paths_.size(); ++p) append_newest_commit(p);
     for (std::uint32_t p = 0; p < paths_.size(); ++p)
+      if (paths_[p].journal) guarded(p, [&] { settle_pins_of(p); });
+    for (std::uint32_t p = 0; p < paths_.size(); ++p)
       if (survey_.paths[p].state != SwapPath::State::good) guarded(p, [&] { prepare_lost_path(p); });
     record_folders();
+    check_pins();
     bool older_is_whole = false;
     if (survey_.history.superseded) older_is_whole = check_commit(*survey_.history.superseded, nullptr);
     if (!older_is_whole) survey_.history.superseded.reset();
@@ -90,6 +94,26 @@ class Repair {
     const auto& newest = survey_.paths[p].journal->history.newest;
     if (!newest || newest->sequence != survey_.history.newest->sequence)
       paths_[p].journal->append_commit(*survey_.history.newest, {std::nullopt, survey_.history.superseded});
+  }
+
+  void settle_pins_of(std::uint32_t p) {
+    if (shape_.pins > 0)
+      settle_pins(survey_.paths[p].directory, survey_.description.journal_identity(p), survey_.pins);
+  }
+
+  // A pin that is not whole is kept: what is left of it can be read.
+  void check_pins() {
+    for (const BrokenPin& broken : survey_.broken_pins)
+      report_.problems.push_back(
+          fmt::format("the pinned version {} is lost: {}", broken.name, broken.problem));
+    for (const Pin& pin : survey_.pins) {
+      std::vector<std::string> lost;
+      if (!check_commit(pin.record, &lost))
+        report_.problems.push_back(
+            fmt::format("of the pinned version {} (step {}), {} of {} blocks cannot be rebuilt, the first is "
+                        "\"{}\". Go back to another one.",
+                        pin.name, pin.record.commit.step, lost.size(), survey_.map.blocks(), lost.front()));
+    }
   }
 
   void write_state() {
@@ -269,6 +293,7 @@ class Repair {
       guarded(p, [&] {
         sync_folder(directory);
         write_description_of(p);
+        settle_pins_of(p);
         Journal::replace(directory, store.journal_identity(p), state_, survey_.history);
         sync_folder(parent_of(directory));
         paths_[p].journal.emplace(Journal::open(directory, store.journal_identity(p),

@@ -76,19 +76,19 @@ bool StripeMap::is_extent_of(std::uint32_t block, std::uint32_t piece, const Ext
   return false;
 }
 
-std::uint32_t StripeMap::free_copy(std::uint32_t block, const ExtentTable* newest,
-                                   const ExtentTable* superseded) const {
+std::uint32_t StripeMap::free_copy(std::uint32_t block, std::span<const ExtentTable* const> reserved) const {
   if (shape_.copies() == 1 || piece_bytes_[block] == 0) return 0;
-  const auto holds = [&](const ExtentTable* table, std::uint32_t copy) {
-    if (table == nullptr) return false;
-    const ExtentEntry& first = (*table)[entry(block)];
-    return first.generation > 0 && first.offset == offset(block, 0, copy);
+  const auto is_held = [&](std::uint32_t copy) {
+    return std::ranges::any_of(reserved, [&](const ExtentTable* table) {
+      const ExtentEntry& first = (*table)[entry(block)];
+      return first.generation > 0 && first.offset == offset(block, 0, copy);
+    });
   };
   for (std::uint32_t copy = 0; copy < shape_.copies(); ++copy)
-    if (!holds(newest, copy) && !holds(superseded, copy)) return copy;
-  HEADRACE_CHECK(
-      false, "swap block {} is written before release_superseded(): both its extents hold committed steps",
-      block);
+    if (!is_held(copy)) return copy;
+  HEADRACE_CHECK(false,
+                 "swap block {} is written before release_superseded(): all its extents hold committed steps",
+                 block);
   return 0;
 }
 

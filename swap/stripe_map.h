@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "headrace/bytes.h"
@@ -15,6 +16,7 @@ namespace headrace::swap {
 // What every file system here is content with; a file that asks for more gets more.
 inline constexpr Bytes default_extent_alignment = 4096;
 inline constexpr std::size_t most_paths = 64;
+inline constexpr std::uint32_t most_pins = 64;
 
 // One version of one piece. All pieces of a block have its generation, and all lie in the same copy.
 struct ExtentEntry {
@@ -30,9 +32,10 @@ struct StripeShape {
   std::uint32_t paths = 1, parity = 0;
   Durability durability = Durability::step;
   Bytes alignment = default_extent_alignment;
+  std::uint32_t pins = 0;  // with durability step: versions that may be kept beside the last two
   std::uint32_t pieces() const { return parity > 0 ? paths : 1; }
   std::uint32_t data_pieces() const { return parity > 0 ? paths - parity : 1; }
-  std::uint32_t copies() const { return durability == Durability::step ? 2 : 1; }
+  std::uint32_t copies() const { return durability == Durability::step ? 2 + pins : 1; }
 };
 
 // The first path of each block: with parity they take turns; without, blocks are dealt in proportion to the
@@ -67,10 +70,9 @@ class StripeMap {
   }
   // Whether a table entry names an extent of the piece.
   bool is_extent_of(std::uint32_t block, std::uint32_t piece, const ExtentEntry& entry) const;
-  // The copy of the block that neither table's version occupies; a table may be null. HEADRACE_CHECK fails
-  // when both are in use; with one copy it is always that one.
-  std::uint32_t free_copy(std::uint32_t block, const ExtentTable* newest,
-                          const ExtentTable* superseded) const;
+  // The first copy of the block that the version of none of these tables occupies. HEADRACE_CHECK fails when
+  // all are in use; with one copy it is always that one.
+  std::uint32_t free_copy(std::uint32_t block, std::span<const ExtentTable* const> reserved) const;
 
  private:
   StripeShape shape_;

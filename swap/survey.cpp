@@ -151,7 +151,8 @@ std::vector<SurveyedPath> assign_paths(std::vector<Folder>& folders, const Descr
             .problem = "",
             .owns_directory = folder.description->owns_directory,
             .known_directories = folder.description->directories,
-            .journal = {}};
+            .journal = {},
+            .pins = {}};
   }
   auto other = others.begin();
   for (std::uint32_t p = 0; p < paths.size(); ++p) {
@@ -174,16 +175,17 @@ void mark(SurveyedPath& path, State state, std::string problem) {
   path.state = state;
   path.problem = std::move(problem);
   path.journal.reset();
+  path.pins = {};
 }
 
-void check_table(const CommitRecord& record, const StripeMap& map, const std::string& directory) {
+void check_table(const CommitRecord& record, const StripeMap& map, const std::string& file) {
   for (std::uint32_t block = 0; block < map.blocks(); ++block)
     for (std::uint32_t piece = 0; piece < map.shape().pieces(); ++piece) {
       const ExtentEntry& entry = record.table[map.entry(block, piece)];
       if (entry.generation > 0 && !map.is_extent_of(block, piece, entry))
         throw CorruptData(
             fmt::format("{} places block {} of step {} at offset {} of path {}, where it has no extent.",
-                        join(directory, journal_name), block, record.commit.step, entry.offset, entry.path));
+                        file, block, record.commit.step, entry.offset, entry.path));
     }
 }
 
@@ -202,14 +204,52 @@ void check_writable(const std::string& directory) {
     throw UsageError(fmt::format("{} cannot be written: {}", directory, std::strerror(errno)));
 }
 
+FolderPins checked_pins(const std::string& directory, std::uint32_t number, const Survey& survey) {
+  FolderPins pins = read_pins(directory, survey.description.journal_identity(number));
+  std::erase_if(pins.whole, [&](const Pin& pin) {
+    try {
+      check_table(pin.record, survey.map, fmt::format("{} in {}", pin.name, directory));
+      return false;
+    } catch (const CorruptData& error) {
+      pins.broken.push_back({pin.name, error.what()});
+      return true;
+    }
+  });
+  return pins;
+}
+
 // The files of the path beside store.json.
 void read_files(SurveyedPath& path, std::uint32_t number, const Survey& survey) {
   check_extents_file(path.directory, survey.map.file_bytes(number));
   if (survey.description.shape.durability != Durability::step) return;
   JournalContents contents = Journal::read(path.directory, survey.description.journal_identity(number));
   for (const auto* record : {&contents.history.superseded, &contents.history.newest})
-    if (*record) check_table(**record, survey.map, path.directory);
+    if (*record) check_table(**record, survey.map, join(path.directory, journal_name));
   path.journal = std::move(contents);
+  if (survey.description.shape.pins > 0) path.pins = checked_pins(path.directory, number, survey);
+}
+
+// What any good path holds.
+void find_pins(Survey& survey) {
+  for (const SurveyedPath& path : survey.paths)
+    for (const Pin& pin : path.pins.whole) {
+      const auto known = std::ranges::find(survey.pins, pin.name, &Pin::name);
+      if (known == survey.pins.end())
+        survey.pins.push_back(pin);
+      else if (known->record.sequence < pin.record.sequence)
+        *known = pin;
+    }
+  std::ranges::sort(survey.pins, {}, [](const Pin& pin) { return std::pair(pin.record.sequence, pin.name); });
+  if (survey.pins.size() > survey.description.shape.pins)
+    throw CorruptData(
+        fmt::format("the swap store in {} was made for {} pinned versions and has {}: files of other "
+                    "versions were copied "
+                    "into it.",
+                    survey.paths.front().directory, survey.description.shape.pins, survey.pins.size()));
+  for (const SurveyedPath& path : survey.paths)
+    for (const BrokenPin& broken : path.pins.broken)
+      if (std::ranges::find(survey.pins, broken.name, &Pin::name) == survey.pins.end())
+        survey.broken_pins.push_back(broken);
 }
 
 // What speaks for a state: its epoch; where a kill left two of one epoch, how many journals hold it, for the
@@ -363,7 +403,9 @@ Survey survey_store(const std::vector<std::string>& directories, Access access,
                 .paths = std::move(paths),
                 .state = {},
                 .stored_state = {},
-                .history = {}};
+                .history = {},
+                .pins = {},
+                .broken_pins = {}};
   for (std::uint32_t p = 0; p < survey.paths.size(); ++p) {
     if (survey.paths[p].state != State::good) continue;
     try {
@@ -386,6 +428,7 @@ Survey survey_store(const std::vector<std::string>& directories, Access access,
   for (const SurveyedPath& path : survey.paths)
     if (path.journal) journals.push_back(&*path.journal);
   survey.history = agreed_history(journals);
+  find_pins(survey);
   survey.state = survey.stored_state;
   for (std::uint32_t p = 0; p < survey.paths.size(); ++p)
     if (survey.paths[p].state != State::good) survey.state.lost |= std::uint64_t{1} << p;

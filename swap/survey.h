@@ -12,6 +12,7 @@
 #include "swap/description.h"
 #include "swap/format.h"
 #include "swap/lock.h"
+#include "swap/pins.h"
 #include "swap/stripe_map.h"
 
 namespace headrace::swap {
@@ -24,6 +25,7 @@ struct SurveyedPath {
   bool owns_directory = false;
   std::vector<std::string> known_directories;  // of all paths, as its own description has them
   std::optional<JournalContents> journal;      // of a good path, with durability step
+  FolderPins pins;                             // of a good path
 };
 
 struct Survey {
@@ -33,6 +35,8 @@ struct Survey {
   PathsState state;                 // the paths that are not good are lost in it; the epoch is the stored one
   PathsState stored_state;
   CommitHistory history;
+  Pins pins;                           // oldest first
+  std::vector<BrokenPin> broken_pins;  // that no path has whole
 
   std::uint32_t lost_count() const;
   // Whether no other set of paths can have gone on without these ([Note: one commit in several journals]).

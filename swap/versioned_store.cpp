@@ -117,12 +117,13 @@ std::unique_ptr<SwapReader> VersionedStore::reader() const {
 // The places of the version that a write of this step makes.
 std::vector<ExtentEntry> VersionedStore::next_version(BlockIndex block) const {
   const StripeMap& map = stripes_->map;
-  const auto table_of = [](const std::optional<CommitRecord>& record) {
-    return record ? &record->table : nullptr;
-  };
-  const ExtentTable* committed = table_of(parts_.history.newest);
-  const std::uint32_t copy = map.free_copy(block, committed, table_of(parts_.history.superseded));
-  const std::uint64_t before = committed != nullptr ? (*committed)[map.entry(block)].generation : 0;
+  const auto& newest = parts_.history.newest;
+  std::vector<const ExtentTable*> reserved;
+  for (const auto* record : {&newest, &parts_.history.superseded})
+    if (*record) reserved.push_back(&(*record)->table);
+  for (const Pin& pin : parts_.pins) reserved.push_back(&pin.record.table);
+  const std::uint32_t copy = map.free_copy(block, reserved);
+  const std::uint64_t before = newest ? newest->table[map.entry(block)].generation : 0;
   std::vector<ExtentEntry> entries(map.shape().pieces());
   for (std::uint32_t piece = 0; piece < entries.size(); ++piece)
     entries[piece] = {map.offset(block, piece, copy), before + 1, 0, map.path_of(block, piece)};

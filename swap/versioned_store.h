@@ -11,6 +11,7 @@
 #include "headrace/swap_store.h"
 #include "swap/description.h"
 #include "swap/format.h"
+#include "swap/pins.h"
 #include "swap/stripes.h"
 #include "swap/transfer.h"
 
@@ -21,6 +22,7 @@ struct StoreParts {
   std::string layout;
   bool read_only = false;
   CommitHistory history{};
+  Pins pins{};  // oldest first
   std::shared_ptr<Stripes> stripes{};
 };
 
@@ -40,6 +42,12 @@ class VersionedStore final : public SwapStore {
   void rollback() override;
   std::vector<SwapCommit> commits() const override;
   void position_at(std::uint64_t step) override;
+  void pin(const std::string& name) override;
+  void unpin(const std::string& name) override;
+  std::vector<SwapPin> pins() const override;
+  std::uint32_t most_pins() const override { return stripes_->map.shape().pins; }
+  void go_back_to_pin(const std::string& name) override;
+  void position_at_pin(const std::string& name) override;
   std::vector<Extent> extents(BlockIndex block) const override;
   std::vector<DamagedPiece> damage(BlockIndex block) override;
   Directories lost_directories() const override { return stripes_->group.lost_directories(); }
@@ -63,6 +71,9 @@ class VersionedStore final : public SwapStore {
   void finish_writes_of_step();  // waits for all, then throws the first failure
   void check_whole(const CommitRecord& record);
   void forget_writes_of_step();
+  void take_back_pin(const std::string& name);
+  const Pin& pin_called(const std::string& name) const;
+  std::string names_of_pins() const;
 
   StoreParts parts_;
   std::shared_ptr<Stripes> stripes_;

@@ -65,6 +65,7 @@ struct InspectedRank {
   Durability durability = Durability::step;
   SwapOwner owner;
   std::vector<std::uint64_t> steps;                              // committed and whole, oldest first
+  std::vector<SwapPin> pins;                                     // kept beside them, oldest first
   std::uint64_t units = 0, parameters = 0, parameter_numel = 0;  // of the whole model
   std::uint64_t blocks = 0;
   Bytes blocks_bytes = 0, extents_bytes = 0;           // one generation without padding; the extents

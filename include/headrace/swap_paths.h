@@ -25,6 +25,12 @@ struct SwapCommit {
   std::string metadata;  // what the engine needs to continue, opaque here (JSON)
 };
 
+// A commit that is kept under a name, whatever is committed after it.
+struct SwapPin {
+  std::string name;
+  SwapCommit commit;
+};
+
 // Who holds a store's lock, as far as can be told without touching it.
 struct SwapOwner {
   // none: closed cleanly, or never opened; unknown: of another machine or container.
@@ -55,6 +61,8 @@ struct SwapDescription {
   Bytes extents_bytes = 0;          // of all paths and generations
   Bytes disk_bytes = 0;             // that its files take, but for the locks
   std::vector<SwapCommit> commits;  // as SwapStore::commits()
+  std::vector<SwapPin> pins;        // as SwapStore::pins()
+  std::uint32_t most_pins = 0;      // that it was made for
   SwapOwner owner;                  // the live one, if any path has one
   std::uint32_t parity = 0;
   std::vector<SwapPath> paths;

@@ -2,8 +2,9 @@
 // record. It has no policy and knows no rank: who owns the folders is a string.
 //
 // A write goes to a free extent; the extent it replaces stays until release_superseded(). So after a crash
-// the last committed step is whole, and rollback() drops the writes of the step in progress. With
-// Durability::none a block has one extent, updated in place, and there is no journal.
+// the last committed step is whole, and rollback() drops the writes of the step in progress. A pinned commit
+// keeps its extents, without a copy, until it is unpinned; a store has room for as many as it was made for.
+// With Durability::none a block has one extent, updated in place, and there is no journal.
 //
 // Paths: without parity a block lies on one path, chosen in proportion to path_rates. With parity m it is cut
 // into paths - m data pieces and m parity pieces, one a path: up to m paths may be lost while it is open, or
@@ -13,8 +14,8 @@
 //
 // Threads: one owner thread; with Durability::none any thread may read and write, one at a time, and wait for
 // its tickets meanwhile. read and write do not block (but for a queue slot of the engine or a parity buffer);
-// commit does. Files in each folder: `extents.bin` (preallocated), `journal.bin`, `store.json` (what is
-// inside), `lock`. swap/format.h describes them.
+// commit, pin and unpin do. Files in each folder: `extents.bin` (preallocated), `journal.bin`, `store.json`
+// (what is inside), `lock`, and `pin-NAME.bin` for each pin. swap/format.h describes them.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,7 @@ struct SwapStoreOptions {
   std::vector<double> path_rates{};      // bytes per second of each path; empty: all alike
   std::uint32_t parity_buffers = 4;      // writes whose parity may be in flight
   std::span<std::byte> parity_memory{};  // SwapStore::parity_bytes() of the caller's; empty: the store's own
+  std::uint32_t pins = 0;  // versions that can be pinned beside the last two; open() keeps the store's own
 };
 
 class SwapStore {
@@ -46,7 +48,7 @@ class SwapStore {
   using Directories = std::vector<std::string>;
   virtual ~SwapStore() = default;  // releases the locks; the files stay unless remove() was called
 
-  // Makes a new store, reserving every extent of both generations (DoesNotFit when a file system has too
+  // Makes a new store, reserving every extent of all versions (DoesNotFit when a file system has too
   // little space; nothing is left then). Stale stores (their owner is dead) in the folders are reclaimed; a
   // live one is refused with its pid and host.
   static std::unique_ptr<SwapStore> create(const SwapStoreOptions& options, std::vector<SwapBlock> blocks,
@@ -67,8 +69,7 @@ class SwapStore {
   static std::uint64_t id_of(const std::string& directory);
   // UsageError when a live process owns a store there, if there is one. Changes nothing.
   static void require_free(const Directories& directories);
-  // Deletes a store for good; UsageError when a live process owns it.
-  static void remove(const Directories& directories);
+  static void remove(const Directories& directories);  // for good; UsageError when a live process owns it
   // Rebuilds by parity what is missing, stale or damaged, and makes lost paths part of the store again; a
   // folder without a store takes the place of one that is missing. Checks every committed byte. A kill in
   // between leaves the store as it was, or with some paths repaired. UsageError when a live process owns it.
@@ -108,6 +109,18 @@ class SwapStore {
   // Goes back to an older one of commits(), after checking that its extents are whole; the newer one is gone
   // for good (in a store opened read-only: hidden). Used when ranks differ by one step.
   virtual void position_at(std::uint64_t step) = 0;
+
+  // Keeps the newest commit, in which nothing was written since, as `name` (letters, digits, '.', '_', '-').
+  // Durable afterwards. UsageError when the store was made for no more. When it throws there is no such pin,
+  // but for one that could not be taken back: pins() has it.
+  virtual void pin(const std::string& name) = 0;
+  virtual void unpin(const std::string& name) = 0;  // nothing happens when there is none; durable too
+  virtual std::vector<SwapPin> pins() const = 0;    // oldest first
+  virtual std::uint32_t most_pins() const = 0;      // that the store was made for
+  // Makes it the newest commit again, once it is found whole; what was newest is superseded. The pin stays.
+  virtual void go_back_to_pin(const std::string& name) = 0;
+  // In a store opened read-only: reads and extents() are those of the pinned commit from now on.
+  virtual void position_at_pin(const std::string& name) = 0;
 
   // Where the pieces of a block's current version lie, data before parity; empty when never written.
   struct Extent {

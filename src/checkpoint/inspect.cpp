@@ -180,6 +180,9 @@ class Inspection {
     std::vector<BlockSum> sums;
     for (RankStore& store : stores_)
       if (store.store && go_on()) guarded([&] { sums.push_back(read_rank(store)); });
+    if (options_.verify)
+      for (RankStore& store : stores_)
+        if (store.store) check_pins(store);
     for (std::string& line : damage_.lines(swap_paths())) report_.problems.push_back(std::move(line));
     if (options_.blocks)
       for (const RankStore& store : stores_)
@@ -205,7 +208,9 @@ class Inspection {
   }
   Bytes bytes_to_read(const RankStore& rank) const {
     const bool older = rank.commits.empty() || rank.commits.back().step != *report_.step;
-    const Bytes passes = (checks_pieces(rank) && options_.hash ? 2 : 1) + (older && options_.verify ? 1 : 0);
+    const Bytes pins = options_.verify ? rank.facts.pins.size() : 0;
+    const Bytes passes =
+        (checks_pieces(rank) && options_.hash ? 2 : 1) + (older && options_.verify ? 1 : 0) + pins;
     return rank.store ? passes * rank.facts.blocks_bytes : 0;
   }
 
@@ -311,6 +316,17 @@ class Inspection {
                         *report_.step, rank.facts.directory));
       }
     });
+  }
+
+  // Going to a pin hides all else.
+  void check_pins(RankStore& rank) {
+    for (const SwapPin& pin : rank.facts.pins) {
+      if (!go_on()) return;
+      guarded([&] {
+        rank.store->position_at_pin(pin.name);
+        read_step(rank, false, false);
+      });
+    }
   }
 
   void finish_hash(const std::vector<BlockSum>& sums) {

@@ -73,6 +73,12 @@ ordered_json block_json(const InspectedBlock& block) {
       {"name", block.name}, {"bytes", block.bytes}, {"state", name_of(block.state)}, {"extents", extents}};
 }
 
+ordered_json pins_json(const InspectedRank& rank) {
+  ordered_json pins = ordered_json::array();
+  for (const SwapPin& pin : rank.pins) pins.push_back({{"name", pin.name}, {"step", pin.commit.step}});
+  return pins;
+}
+
 ordered_json rank_json(const InspectedRank& rank) {
   ordered_json paths = ordered_json::array(), generations = ordered_json::array(),
                damage = ordered_json::array();
@@ -95,6 +101,7 @@ ordered_json rank_json(const InspectedRank& rank) {
                          {"parity", rank.parity},
                          {"owner", owner_json(rank.owner)},
                          {"steps", rank.steps},
+                         {"pins", pins_json(rank)},
                          {"units", rank.units},
                          {"parameters", rank.parameters},
                          {"parameter_numel", rank.parameter_numel},

@@ -41,6 +41,14 @@ std::string generations_text(const InspectedRank& rank) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// "step-00000004-1 (step 4), ..."
+std::string pins_text(const InspectedRank& rank) {
+  std::vector<std::string> parts;
+  for (const SwapPin& pin : rank.pins)
+    parts.push_back(fmt::format("{} (step {})", pin.name, pin.commit.step));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 std::string count_text(std::size_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
@@ -150,6 +158,7 @@ std::string rank_text(const InspectedRank& rank, bool journal) {
   if (rank.paths.size() > 1)
     line("paths", fmt::format("{}, of which {} may be lost", rank.paths.size(), rank.parity));
   line("steps", rank.steps.empty() ? "none committed" : fmt::format("{}", fmt::join(rank.steps, ", ")));
+  if (!rank.pins.empty()) line("pinned", pins_text(rank));
   line("model",
        fmt::format("{}, {}, {}; stage {}, {}, optimizer states {}", count_text(rank.units, "unit"),
                    count_text(rank.parameters, "parameter"), count_text(rank.parameter_numel, "element"),

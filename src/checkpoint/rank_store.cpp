@@ -59,6 +59,7 @@ RankStore describe_rank(const std::vector<std::string>& folders) {
   facts.durability = description.durability;
   facts.owner = description.owner;
   for (const SwapCommit& commit : description.commits) facts.steps.push_back(commit.step);
+  facts.pins = std::move(description.pins);
   facts.units = store.layout.units.size();
   facts.parameters = store.layout.parameters;
   facts.parameter_numel = store.layout.parameter_numel();
@@ -77,6 +78,7 @@ void open_rank(RankStore& rank, const std::vector<std::string>& folders, bool li
   rank.commits = rank.store->commits();  // of a running job they may have moved on
   rank.facts.steps.clear();
   for (const SwapCommit& commit : rank.commits) rank.facts.steps.push_back(commit.step);
+  rank.facts.pins = rank.store->pins();
   if (rank.facts.durability == Durability::none) return;
   using State = InspectedBlock::State;
   const std::vector<SwapBlock>& blocks = rank.store->blocks();

@@ -47,7 +47,8 @@ Bytes bytes_to_read(const std::vector<std::vector<std::string>>& stores) {
       const SwapDescription store = SwapStore::describe(folders);
       Bytes blocks = 0;
       for (const SwapBlock& block : store.blocks) blocks += block.bytes;
-      total += blocks * store.commits.size() * store.paths.size() / (store.paths.size() - store.parity);
+      const std::size_t versions = store.commits.size() + store.pins.size();
+      total += blocks * versions * store.paths.size() / (store.paths.size() - store.parity);
     }
   } catch (const Error&) {
     return 0;

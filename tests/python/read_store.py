@@ -4,7 +4,7 @@
 Independent of the C++ code: written from the descriptions of the format in swap/format.h, of a block in
 include/headrace/optimizer_state.h and state_codes.h, and of the hash in include/headrace/state_hash.h, with the standard library alone. numpy, where present, only makes it faster.
 
-    read_store.py SWAP-PATH... [--step N] [--pure] [--skip-crc]
+    read_store.py SWAP-PATH... [--step N | --pin NAME] [--pure] [--skip-crc]
 
 Each SWAP-PATH holds folders rank-00000, rank-00001, ..., or is one of them.
 """
@@ -327,7 +327,7 @@ def rebuild_data(pieces, data_pieces):
 def read_description(folder):
     text = (folder / "store.json").read_bytes()
     description = json.loads(text)
-    if description["format"] != 2:
+    if description["format"] not in (2, 3):
         raise Damaged(f"{folder} has format {description['format']}")
     if text[:11] != b'{"crc32c":"' or int(text[11:19], 16) != crc32c(text[:11] + b"0" * 8 + text[19:]):
         raise Damaged(f"{folder}/store.json does not check")
@@ -352,7 +352,7 @@ class Store:
         self.blocks = description["blocks"]
         self.layout = json.loads(description["layout"])
         self.pieces = self.paths if self.parity else 1
-        self.commits = []
+        self.commits, self.pins = [], {}
         if description["durability"] == "step":
             self._read_journals(int(description["store_id"], 16), problems)
         if len(self.folders) < self.paths - self.parity:
@@ -371,9 +371,22 @@ class Store:
             problems.append(f"{self.folders[number]} is stale")
             del journals[number], self.folders[number]
         self.commits = agreed_commits(list(journals.values()))
+        self._read_pins(store_id)
+
+    def _read_pins(self, store_id):
+        for number, folder in self.folders.items():
+            for file in sorted(folder.glob("pin-*.bin")):
+                try:
+                    commit = Journal(file, store_id, len(self.blocks) * self.pieces, number).commits[-1]
+                except (Damaged, IndexError):
+                    continue  # of another path it may check
+                name = file.name[len("pin-") : -len(".bin")]
+                if name not in self.pins or self.pins[name].sequence < commit.sequence:
+                    self.pins[name] = commit
 
     def commit(self, step):
-        return next(commit for commit in self.commits if commit.step == step)
+        """Of a step, or of a pin."""
+        return self.pins[step] if isinstance(step, str) else next(c for c in self.commits if c.step == step)
 
     def read_block(self, block, entries, check_crc):
         data_pieces = self.pieces - self.parity if self.parity else 1
@@ -441,7 +454,7 @@ def stores_in(paths):
 
 
 def state_hash(paths, step=None, pure=False, check_crc=True):
-    """(step, hash) of a run's swap paths: the newest step that every rank has, unless one is given."""
+    """(step, hash) of a run's swap paths: the newest step that every rank has, unless one or a pin's name is given."""
     paths = [Path(path) for path in (paths if isinstance(paths, (list, tuple)) else [paths])]
     stores = [Store(folders) for folders in stores_in(paths)]
     if not stores:
@@ -462,23 +475,25 @@ def state_hash(paths, step=None, pure=False, check_crc=True):
     expected = sum(p["numel"] for unit in stores[0].layout["units"] for p in unit["parameters"])
     if elements != expected:
         raise Damaged(f"the stores hold {elements} of {expected} elements: is a rank missing?")
-    state = json.loads(stores[0].commit(step).metadata)
+    commit = stores[0].commit(step)
+    state = json.loads(commit.metadata)
     (scale_bits,) = struct.unpack("<Q", struct.pack("<d", state["loss_scale"]))
     h = total & MASK
     for x in (state["steps_applied"], state["rng_state"], scale_bits, state["data_position"]):
         h = splitmix64(h ^ x)
-    return step, h
+    return commit.step, h
 
 
 def main():
     parser = argparse.ArgumentParser(description="Prints the state hash of a Headrace swap path.")
     parser.add_argument("paths", nargs="+")
     parser.add_argument("--step", type=int)
+    parser.add_argument("--pin", metavar="NAME", help="the version pinned as NAME")
     parser.add_argument("--pure", action="store_true", help="do not use numpy")
     parser.add_argument("--skip-crc", action="store_true", help="do not check extents (slow in Python)")
     options = parser.parse_args()
     try:
-        step, h = state_hash(options.paths, options.step, options.pure, not options.skip_crc)
+        step, h = state_hash(options.paths, options.pin or options.step, options.pure, not options.skip_crc)
     except (Damaged, OSError) as error:
         print(f"read_store.py: {error}", file=sys.stderr)
         return 1

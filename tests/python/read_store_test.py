@@ -20,8 +20,9 @@ class ReaderTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory(prefix="headrace-reader-")
         self.addCleanup(self.folder.cleanup)
 
-    def make(self, world_size, stage, block_numel, paths=1, parity=0, states=("adam", "fp32", "fp32")):
-        command = [MAKE_STORE, self.folder.name, *map(str, (world_size, stage, block_numel, paths, parity)), *states]
+    def make(self, world_size, stage, block_numel, paths=1, parity=0, states=("adam", "fp32", "fp32"), pins=0):
+        shape = map(str, (world_size, stage, block_numel, paths, parity))
+        command = [MAKE_STORE, self.folder.name, *shape, *states, *([str(pins)] if pins else [])]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def read(self, *flags, paths=None):
@@ -67,6 +68,18 @@ class ReaderTest(unittest.TestCase):
             self.assertEqual(fewer.returncode, 1)
             self.assertIn("paths are missing", fewer.stderr)
             self.clear()
+
+    def test_a_pinned_version_is_read_as_the_step_was_whichever_paths_are_there(self):
+        for paths, parity in [(1, 0), (3, 1)]:
+            with self.subTest(paths=paths):
+                newest = self.make(1, 1, 333, paths, parity, pins=2)
+                folders = [self.folder.name] if paths == 1 else [f"{self.folder.name}/p{i}" for i in range(paths)]
+                for there in [folders, folders[parity:]]:
+                    self.assertEqual(self.read(paths=there).stdout.strip(), newest)
+                    pinned = self.read("--pin", "kept", paths=there).stdout.strip()
+                    self.assertRegex(pinned, "step 6$")
+                    self.assertEqual(pinned, self.read("--step", "6", paths=there).stdout.strip())
+                self.clear()
 
     @unittest.skipIf(read_store.numpy is None, "numpy is not installed")
     def test_numpy_and_pure_python_agree(self):

@@ -101,14 +101,17 @@ class EngineStore {
                     engine, durability, 0) {}
   EngineStore(std::vector<std::string> directories, std::uint32_t rank, std::uint32_t world_size, int stage,
               std::uint64_t block_numel, IoEngine& engine, Durability durability, std::uint32_t parity,
-              const StateFormat& states = {})
+              const StateFormat& states = {}, std::uint32_t pins = 0)
       : units_(small_model()),
         states_(states),
         blocks_(stage > 0 ? blocks_of_rank(units_, rank, world_size, block_numel)
                           : blocks_of_rank(units_, 0, 1, block_numel)),
-        store_(
-            SwapStore::create({std::move(directories), durability, layout(rank, world_size, stage), parity},
-                              swap_blocks(), engine)) {}
+        store_(SwapStore::create({.directories = std::move(directories),
+                                  .durability = durability,
+                                  .layout = layout(rank, world_size, stage),
+                                  .parity = parity,
+                                  .pins = pins},
+                                 swap_blocks(), engine)) {}
   // One rank on several folders.
   EngineStore(std::vector<std::string> directories, std::uint32_t parity, std::uint64_t block_numel,
               IoEngine& engine)

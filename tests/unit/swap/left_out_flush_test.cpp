@@ -16,9 +16,17 @@ namespace {
 
 using FlushSite = std::string;
 const FlushSite taken_up = "a journal that is taken up", cut_end = "the end that was cut off a journal";
+const FlushSite pins_taken_up = "pins that are taken up";
 
 std::string file_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
+}
+
+// Files of pins alike.
+std::string kind_of_file(const std::string& path) {
+  const std::string name = file_name(path);
+  if (!name.starts_with("pin-")) return name;
+  return name.ends_with(".new") ? "a pin.new" : "a pin";
 }
 
 std::string folder_of(const std::string& path) {
@@ -48,15 +56,17 @@ std::string flushed_in_journal(const RecordedRun& run, std::size_t flush) {
 // Which names in a folder the flush makes durable.
 std::string flushed_in_folder(const RecordedRun& run, std::size_t flush) {
   const std::string& folder = run.recording()[flush].event.path;
+  const bool may_hold_pins = run.shape().pins > 0 && file_name(folder) == "rank-00000";
   for (std::size_t i = flush; i-- > 0;) {
     const FileEvent& event = run.recording()[i].event;
     if (folder_of(event.path) != folder || file_name(event.path) == "lock") continue;
-    if (event.call == FileCall::rename) return "the new name of " + file_name(event.target);
-    if (event.call == FileCall::remove) return "the removal of " + file_name(event.path);
+    if (may_hold_pins && run.recording()[i].operation != run.recording()[flush].operation) break;
+    if (event.call == FileCall::rename) return "the new name of " + kind_of_file(event.target);
+    if (event.call == FileCall::remove) return "the removal of " + kind_of_file(event.path);
     if (event.call == FileCall::create) return "the names of new files";
     if (event.call == FileCall::make_folder) return "the name of a new folder";
   }
-  return "nothing new in a folder";
+  return may_hold_pins ? pins_taken_up : "nothing new in a folder";
 }
 
 // The operation and what it makes durable. Taking up a journal and cutting its end are one place each in the
@@ -64,11 +74,11 @@ std::string flushed_in_folder(const RecordedRun& run, std::size_t flush) {
 std::optional<FlushSite> flush_site(const RecordedRun& run, std::size_t number) {
   const Moment& moment = run.recording()[number];
   if (moment.event.call != FileCall::sync || moment.failed) return std::nullopt;
-  const std::string file = file_name(moment.event.path);
+  const std::string file = kind_of_file(moment.event.path);
   const std::string what = file == "journal.bin"         ? flushed_in_journal(run, number)
                            : file.find('.') == file.npos ? flushed_in_folder(run, number)
                                                          : file;
-  if (what == taken_up || what == cut_end) return what;
+  if (what == taken_up || what == cut_end || what == pins_taken_up) return what;
   return fmt::format("{}: {}", moment.operation, what);
 }
 

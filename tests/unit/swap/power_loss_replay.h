@@ -118,6 +118,8 @@ class DiskCheck {
     if (trial.lost == Lost::nothing) text += "=";
     for (const std::size_t attempt : allowed.attempts) text += std::to_string(attempt) + ",";
     for (const std::size_t path : allowed.lost) text += fmt::format("lost {},", path);
+    for (const auto& [name, attempt] : allowed.pins)
+      text += fmt::format("{}{} {},", name, allowed.unsure_pins.contains(name) ? "?" : "", attempt);
     std::size_t key = std::hash<std::string>{}(text);
     for (const auto& [path, contents] : image) {
       key = key * 0x9E3779B97F4A7C15 + std::hash<std::string>{}(path);
@@ -134,6 +136,7 @@ class DiskCheck {
       return fmt::format("step {} (attempt {}) is found", commits.back().step, found);
     if (std::string text = wrong_blocks(*store, commits.back()); !text.empty()) return text;
     if (std::string text = wrong_paths(*store, options, allowed); !text.empty()) return text;
+    if (std::string text = wrong_pins(*store, options, allowed); !text.empty()) return text;
     if (commits.size() < 2 || older == Older::stays) return "";
     try {
       store->position_at(commits.front().step);
@@ -171,6 +174,25 @@ class DiskCheck {
     for (std::uint32_t block = 0; block < store.blocks().size() && !allowed.damaged; ++block)
       if (const auto damage = store.damage(block); !damage.empty())
         return fmt::format("a path is believed, and {}", damage.front().problem);
+    return "";
+  }
+
+  // What is pinned is what was, and every byte of it is there.
+  std::string wrong_pins(SwapStore& store, const SwapStoreOptions& options, const Allowed& allowed) {
+    std::vector<SwapPin> found = store.pins();
+    for (const auto& [name, attempt] : allowed.pins)
+      if (!allowed.unsure_pins.contains(name) &&
+          std::ranges::find(found, name, &SwapPin::name) == found.end())
+        return fmt::format("{} is not pinned", name);
+    for (const SwapPin& pin : found) {
+      const std::size_t attempt = RecordedRun::number_of(pin.commit);
+      if (const auto is = allowed.pins.find(pin.name); is == allowed.pins.end() || is->second != attempt)
+        return fmt::format("attempt {} is pinned as {}", attempt, pin.name);
+      const auto reader = SwapStore::open_read_only(options.directories, engine_);
+      reader->position_at_pin(pin.name);
+      if (const std::string text = wrong_blocks(*reader, pin.commit); !text.empty())
+        return fmt::format("of {}: {}", pin.name, text);
+    }
     return "";
   }
 

@@ -351,11 +351,172 @@ inline void repair_that_is_killed(RecordedRun& run) {
   run.step(3);
 }
 
+inline void pins(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.pin("a");
+  run.step(2);
+  run.step(3);
+  run.pin("b");
+  run.step(4);
+  run.unpin("a");
+  run.step(5);
+  run.write({0});
+  run.commit(6);
+  run.release();
+  run.pin("c");
+  run.close();
+  run.open();
+  run.step(7);
+  run.unpin("b");
+  run.unpin("c");
+  run.step(8);
+  run.step(9);
+}
+
+// The pinned commit is no longer one of the store's.
+inline void a_pinned_commit_is_gone_back_from(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.record_from_here();
+  run.write();
+  run.commit(2);
+  run.pin("a");
+  run.go_back();
+  run.write();
+  run.commit(2);
+  run.release();
+  run.step(3);
+  run.step(4);
+}
+
+inline void going_back_to_a_pin(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.pin("a");
+  run.step(2);
+  run.step(3);
+  run.record_from_here();
+  run.go_back_to_pin("a");
+  run.release();
+  run.step(4);
+  run.step(5);
+}
+
+inline void killed_before_a_pin_is_flushed(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.record_from_here();
+  run.pin("a");
+  run.killed_before_the_last(FileCall::sync, "rank-00000");
+  run.open("open after a kill");
+  run.step(2);
+  run.step(3);
+  run.step(4);
+}
+
+inline void killed_before_an_unpin_is_flushed(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.pin("a");
+  run.record_from_here();
+  run.step(2);
+  run.unpin("a");
+  run.killed_before_the_last(FileCall::sync, "rank-00000");
+  run.open("open after a kill");
+  run.step(3);
+  run.step(4);
+  run.step(5);
+}
+
+// The pin is in the folder of the first path alone: open() writes it to the others.
+inline void killed_between_two_folders(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.record_from_here();
+  run.pin("a");
+  run.killed_before_the_last(FileCall::rename, "path-1/rank-00000/pin-a.bin.new");
+  run.open("open of pins that differ");
+  run.step(2);
+  run.step(3);
+  run.unpin("a");
+  run.killed_before_the_last(FileCall::remove, "path-1/rank-00000/pin-a.bin");
+  run.open("open of pins that differ");
+  run.step(4);
+  run.step(5);
+}
+
+inline void failed_pins(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.record_from_here();
+  run.fail(FileCall::sync, "pin-a.bin.new");
+  run.pin("a", true, "pin that fails");
+  run.step(2);
+  run.fail(FileCall::sync, "rank-00000");
+  run.pin("a", true, "pin that fails");
+  run.step(3);
+  run.step(4);
+  run.pin("a");
+  run.step(5);
+}
+
+inline void a_path_fails_while_pins_change(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.pin("a");
+  run.record_from_here();
+  run.call_lost(0);
+  run.fail(FileCall::sync, "path-0/rank-00000/pin-b.bin.new");
+  run.pin("b", false, "pin in which a path is lost");
+  run.step(2);
+  run.unpin("a");
+  run.step(3);
+  run.close();
+  run.open();
+  run.step(4);
+}
+
+inline void repair_of_a_path_that_missed_pins(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.pin("a");
+  run.step(2);
+  run.pin("b");
+  run.close();
+  run.open_without(0);
+  run.unpin("a");
+  run.step(3);
+  run.pin("c");
+  run.step(4);
+  run.close();
+  run.record_from_here();
+  run.repair();
+  run.open();
+  run.step(5);
+}
+
+inline void repair_of_a_path_with_pins_that_is_gone(RecordedRun& run) {
+  run.create();
+  run.step(1);
+  run.pin("a");
+  run.step(2);
+  run.step(3);
+  run.close();
+  std::filesystem::remove_all(run.folder_of(0));
+  run.call_lost(0);
+  run.record_from_here();
+  run.repair();
+  run.open();
+  run.step(4);
+}
+
 }  // namespace power_loss
 
 inline const std::vector<Scenario> power_loss_scenarios = [] {
   using namespace power_loss;
   constexpr Shape two_paths{.paths = 2}, with_parity{.paths = 3, .parity = 1}, five_paths{5, 2};
+  constexpr Shape pinned{.pins = 2}, pinned_on_two{.paths = 2, .pins = 2}, pinned_with_parity{3, 1, 2};
   return std::vector<Scenario>{
       {"first_steps", first_steps, 2500},
       {"compaction", compaction, 2000},
@@ -397,6 +558,23 @@ inline const std::vector<Scenario> power_loss_scenarios = [] {
       {"repair_of_journals_that_differ", repair_of_journals_that_differ, 100, with_parity},
       {"repair_that_is_killed", repair_that_is_killed, 300, with_parity},
       {"repair_of_two_paths", repair_of_two_paths, 300, five_paths},
+      {"pins", pins, 1500, pinned},
+      {"pins", pins, 300, pinned_on_two},
+      {"pins", pins, 300, pinned_with_parity},
+      {"a_pinned_commit_is_gone_back_from", a_pinned_commit_is_gone_back_from, 300, pinned},
+      {"a_pinned_commit_is_gone_back_from", a_pinned_commit_is_gone_back_from, 300, pinned_with_parity},
+      {"going_back_to_a_pin", going_back_to_a_pin, 300, pinned},
+      {"going_back_to_a_pin", going_back_to_a_pin, 300, pinned_with_parity},
+      {"killed_before_a_pin_is_flushed", killed_before_a_pin_is_flushed, 300, pinned},
+      {"killed_before_an_unpin_is_flushed", killed_before_an_unpin_is_flushed, 300, pinned},
+      {"killed_between_two_folders", killed_between_two_folders, 300, pinned_on_two},
+      {"killed_between_two_folders", killed_between_two_folders, 300, pinned_with_parity},
+      {"failed_pins", failed_pins, 300, pinned},
+      {"failed_pins", failed_pins, 300, pinned_on_two},
+      {"a_path_fails_while_pins_change", a_path_fails_while_pins_change, 300, pinned_with_parity},
+      {"repair_of_a_path_that_missed_pins", repair_of_a_path_that_missed_pins, 300, pinned_with_parity},
+      {"repair_of_a_path_with_pins_that_is_gone", repair_of_a_path_with_pins_that_is_gone, 300,
+       pinned_with_parity},
   };
 }();
 

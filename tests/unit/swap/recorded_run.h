@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,10 +28,10 @@ struct Attempt {
   std::vector<std::uint64_t> seeds;  // contents of each block; 0: never written
 };
 
-// How many paths a store has, and how many of them may be lost.
+// How many paths a store has, how many of them may be lost, and how many versions may be pinned.
 struct Shape {
   std::size_t paths = 1;
-  std::uint32_t parity = 0;
+  std::uint32_t parity = 0, pins = 0;
 };
 
 // What open() may find at one moment.
@@ -39,6 +40,8 @@ struct Allowed {
   bool no_store = true;        // or one without a commit
   std::set<std::size_t> lost;  // paths that the store may call lost, and must not if their pieces are old
   bool damaged = false;        // pieces of paths that are not lost
+  std::map<std::string, std::size_t> pins{};  // the attempt that each is of
+  std::set<std::string> unsure_pins{};        // which of them may be missing
   std::size_t spent_parity() const { return lost.size() + (damaged ? 1 : 0); }
 };
 
@@ -58,6 +61,7 @@ class RecordedRun {
     options_.durability = Durability::step;
     options_.layout = "{}";
     options_.parity = shape.parity;
+    options_.pins = shape.pins;
     for (std::size_t path = 0; path < shape.paths; ++path) {
       const std::string above = folder_.path("path-" + std::to_string(path));
       std::filesystem::create_directory(above);
@@ -124,6 +128,31 @@ class RecordedRun {
     in("rollback", [&] { store_->rollback(); });
     current_ = attempts_[*allowed_.attempts.begin()];
   }
+  void pin(const std::string& name, bool fails = false, const std::string& operation = "pin") {
+    const Allowed before = allowed_;
+    allowed_.pins[name] = *allowed_.attempts.begin();
+    allowed_.unsure_pins.insert(name);
+    in(operation, [&] {
+      if (fails)
+        EXPECT_THROW(store_->pin(name), IoError);
+      else
+        store_->pin(name);
+    });
+    fails ? void(allowed_ = before) : void(allowed_.unsure_pins.erase(name));
+  }
+  void unpin(const std::string& name) {
+    allowed_.unsure_pins.insert(name);
+    in("unpin", [&] { store_->unpin(name); });
+    allowed_.pins.erase(name);
+    allowed_.unsure_pins.erase(name);
+  }
+  void go_back_to_pin(const std::string& name) {
+    const std::size_t number = allowed_.pins.at(name);
+    allowed_.attempts.insert(number);
+    in("go back to a pin", [&] { store_->go_back_to_pin(name); });
+    allowed_.attempts = {number};
+    current_ = attempts_[number];
+  }
   // From the newest commit to the one before it.
   void go_back() {
     const std::size_t older = before_newest_;
@@ -138,7 +167,9 @@ class RecordedRun {
       const SwapRepair done = SwapStore::repair(options_.directories, engine_);
       EXPECT_THAT(done.problems, ::testing::IsEmpty());
     });
-    keep(SwapStore::describe(options_.directories).commits.back());
+    const SwapDescription found = SwapStore::describe(options_.directories);
+    keep(found.commits.back());
+    keep_pins(found.pins);
     allowed_.lost.clear();
     allowed_.damaged = false;
   }
@@ -207,6 +238,7 @@ class RecordedRun {
   void open_with(const SwapStoreOptions& options, const std::string& operation) {
     in(operation, [&] { store_ = SwapStore::open(options, engine_); });
     keep(store_->commits().back());
+    keep_pins(store_->pins());
     const std::vector<std::string> lost = store_->lost_directories();
     std::erase_if(allowed_.lost, [&](std::size_t path) {
       return std::find(lost.begin(), lost.end(), options.directories[path]) == lost.end();
@@ -218,6 +250,13 @@ class RecordedRun {
     HEADRACE_CHECK(allowed_.attempts.contains(number), "attempt {} is found", number);
     allowed_.attempts = {number};
     current_ = attempts_[number];
+  }
+
+  void keep_pins(const std::vector<SwapPin>& found) {
+    std::erase_if(allowed_.pins, [&](const auto& pin) {
+      return std::ranges::find(found, pin.first, &SwapPin::name) == found.end();
+    });
+    allowed_.unsure_pins.clear();
   }
 
   void in(const std::string& operation, const std::function<void()>& action) {

@@ -68,13 +68,24 @@ TEST(StripeMap, offsets_are_64_bit) {
 TEST(StripeMap, the_free_copy_is_the_one_that_no_reserved_version_holds) {
   const StripeMap map = map_of(blocks_of({4096}), {});
   const ExtentTable at0{{0, 1, 0, 0}}, at1{{4096, 2, 0, 0}}, never{{}};
-  EXPECT_EQ(map.free_copy(0, nullptr, nullptr), 0u);
-  EXPECT_EQ(map.free_copy(0, &never, nullptr), 0u);
-  EXPECT_EQ(map.free_copy(0, &at0, nullptr), 1u);
-  EXPECT_EQ(map.free_copy(0, &at0, &never), 1u);
-  EXPECT_EQ(map.free_copy(0, &at0, &at0), 1u);
-  EXPECT_EQ(map.free_copy(0, &at1, nullptr), 0u);
-  EXPECT_THROW((void)map.free_copy(0, &at1, &at0), std::logic_error);
+  using Tables = std::vector<const ExtentTable*>;
+  const auto free_copy = [&](const Tables& reserved) { return map.free_copy(0, reserved); };
+  EXPECT_EQ(free_copy({}), 0u);
+  EXPECT_EQ(free_copy({&never}), 0u);
+  EXPECT_EQ(free_copy({&at0}), 1u);
+  EXPECT_EQ(free_copy({&at0, &never}), 1u);
+  EXPECT_EQ(free_copy({&at0, &at0}), 1u);
+  EXPECT_EQ(free_copy({&at1}), 0u);
+  EXPECT_THROW((void)free_copy({&at1, &at0}), std::logic_error);
+}
+
+TEST(StripeMap, every_pin_has_a_copy_of_its_own_beside_the_last_two) {
+  const StripeMap map = map_of(blocks_of({4096}), {.pins = 2});
+  EXPECT_EQ(map.file_bytes(0), Bytes{4 * 4096});
+  const ExtentTable at0{{0, 1, 0, 0}}, at1{{4096, 2, 0, 0}}, at2{{8192, 3, 0, 0}}, at3{{12288, 4, 0, 0}};
+  EXPECT_EQ(map.free_copy(0, std::vector{&at3, &at0, &at1}), 2u);
+  EXPECT_EQ(map.free_copy(0, std::vector{&at2, &at0, &at1}), 3u);
+  EXPECT_THROW((void)map.free_copy(0, std::vector{&at3, &at0, &at1, &at2}), std::logic_error);
 }
 
 TEST(Placement, blocks_are_dealt_in_proportion_to_the_rates_and_neighbours_alternate) {
