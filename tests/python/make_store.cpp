@@ -48,9 +48,9 @@ int main(int argc, char** argv) {
     Wanted wanted{.swap_paths = {},
                   .parity = static_cast<std::uint32_t>(std::atoi(argv[6])),
                   .world_size = static_cast<std::uint32_t>(std::atoi(argv[2])),
+                  .pins = argc > 10 ? static_cast<std::uint32_t>(std::atoi(argv[10])) : 0,
                   .stage = std::atoi(argv[3]),
                   .block_numel = static_cast<std::uint64_t>(std::atoll(argv[4])),
-                  .pins = argc > 10 ? static_cast<std::uint32_t>(std::atoi(argv[10])) : 0,
                   .states = testing::states_of(argv[7], argv[8], argv[9])};
     const int paths = std::atoi(argv[5]);
     for (int p = 0; p < paths; ++p)

@@ -297,7 +297,7 @@ TEST_F(SwapPinsTest, damage_in_a_pinned_version_is_found_and_rebuilt_by_parity) 
 }
 
 TEST_F(SwapPinsTest, a_path_that_is_gone_is_rebuilt_with_its_pins) {
-  const SwapStoreOptions wanted = with_pins(2, {4, 2});
+  const SwapStoreOptions wanted = with_pins(2, {5, 2});
   {
     const auto store = create(wanted);
     commit_and_release(*store, 1);
