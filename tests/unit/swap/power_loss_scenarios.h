@@ -453,8 +453,6 @@ inline void failed_pins(RecordedRun& run) {
   run.fail(FileCall::sync, "pin-a.bin.new");
   run.pin("a", true, "pin that fails");
   run.step(2);
-  run.fail(FileCall::sync, "rank-00000");
-  run.pin("a", true, "pin that fails");
   run.step(3);
   run.step(4);
   run.pin("a");
