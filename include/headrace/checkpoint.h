@@ -37,6 +37,10 @@ struct FoundCheckpoint {
 };
 // The complete ones, by sequence. Reads the beginning of each manifest.
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory);
+// The folders of others, whose manifest is gone or damaged: no kill leaves one. By name.
+std::vector<std::string> damaged_checkpoints(const std::string& directory);
+// UsageError where another job saves there. Makes the folder.
+void require_free_checkpoints(const std::string& directory);
 
 // A checkpoint's run, before anything is loaded.
 struct CheckpointFacts {
@@ -85,10 +89,11 @@ class Checkpointer {
   // Of what was begun, once: none while it is being written, unless `wait`. Throws what it failed with. Ranks
   // may learn it at different steps.
   std::optional<Saved> result(bool wait);
+  // Whether it has one, or there is none to come. Throws what the device has failed with.
+  bool ended(bool wait);
 
  private:
   class Save;
-  bool ended(bool wait);
   Engine& engine_;
   IoEngine& io_;
   Communicator& communicator_;
@@ -104,6 +109,7 @@ struct LoadOptions {
   bool weights_only = false;                                // moments and step numbers begin anew
   std::function<void(const CheckpointFacts&)> accept = {};  // before anything is changed; throws to refuse
   std::function<void()> before_replacing = {};              // Engine::initialise
+  bool check_first = false;  // all that will be read is read and checked before that too
   // Told once of each damaged file that parity makes up for: "rank-00001-of-00002.safetensors is missing".
   std::function<void(const std::string& problem)> on_damage = {};
   TrainingState start = {};  // of weights_only

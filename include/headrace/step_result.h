@@ -24,7 +24,7 @@ struct TrainingState {
   std::uint64_t iteration = 0;  // steps begun, skipped ones included: drives the schedule
   LossScale loss_scale{};       // of fp16 models; others keep 1
   std::string run{};            // what decides its steps, as its owner says; opaque here
-  std::uint64_t run_id = 0;     // drawn when it began, and kept; 0: of before there was one
+  std::uint64_t run_id = 0;  // drawn when it began or went on from a checkpoint; 0: of before there was one
 };
 
 // As JSON text, beside the states of a commit or a checkpoint. Decoding throws CorruptData that names

@@ -105,6 +105,19 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory) {
   return found;
 }
 
+std::vector<std::string> damaged_checkpoints(const std::string& directory) {
+  std::vector<std::string> damaged;
+  for (const std::string& name : names_in(directory))
+    if (const std::string path = files::join(directory, name); step_of(name) && !sequence_of(path))
+      damaged.push_back(path);
+  std::ranges::sort(damaged);
+  return damaged;
+}
+
+void require_free_checkpoints(const std::string& directory) {
+  (void)lock_checkpoints(directory);
+}
+
 Fd lock_checkpoints(const std::string& directory) {
   make_folders(directory);
   Fd lock = files::open_file(files::join(directory, lock_name), O_RDWR | O_CREAT);

@@ -163,6 +163,10 @@ TrainingState load_checkpoint(const std::string& path, Engine& engine, IoEngine&
                   to += numel;
                 });
   };
+  if (options.check_first)
+    for (const StatePiece& piece : engine.pieces_to_fill())
+      reader.read(numbers.at(piece.parameter), piece.first, piece.numel,
+                  [](std::uint64_t, std::uint64_t, const StateArrays&) {});
   return engine.restore(fill, options.weights_only ? options.start : facts.state,
                         options.weights_only ? 0 : facts.steps_applied, options.before_replacing);
 }

@@ -244,7 +244,9 @@ void Checkpointer::begin(const TrainingState& state) {
     saving_ =
         std::async(std::launch::async,
                    [save = std::make_unique<Save>(*this, state, engine_.snapshot())] { return save->run(); });
-  } catch (const std::system_error&) {  // no more threads: as the other ranks, and this one waits
+  } catch (const std::system_error& error) {  // no more threads: as the other ranks, and this one waits
+    if (engine_options_.optimizer_tier == Tier::device && communicator_.size() > 1)  // they wait for it
+      throw Error(fmt::format("a save beside the steps has no thread: {}.", error.what()));
     std::promise<Saved> done;
     saving_ = done.get_future();
     try {
@@ -258,6 +260,7 @@ void Checkpointer::begin(const TrainingState& state) {
 // States of the device come to the saver by the owner's calls alone.
 bool Checkpointer::ended(bool wait) {
   using std::chrono::milliseconds;
+  if (!saving()) return true;
   while (saving_.wait_for(milliseconds(wait ? 1 : 0)) != std::future_status::ready) {
     engine_.serve_snapshot();
     if (!wait) return false;

@@ -69,14 +69,18 @@ SliceReader::SliceReader(const std::string& folder, Manifest manifest, IoEngine&
 void SliceReader::check_files(const std::vector<bool>& needed) {
   const std::vector<FileProblem> problems = look_at_files(folder_, manifest_);
   if (problems.empty()) return;
-  if (parity_makes_up_for(problems, manifest_)) {
-    for (const FileProblem& problem : problems) note_damage(problem.file, problem.what);
-    return;
-  }
   // Where ranks have folders of their own, a file that this one does not need may be elsewhere.
   const auto is_needed = [&](const FileProblem& problem) {
     return problem.file < manifest_.files.size() && (needed.empty() || needed[problem.file]);
   };
+  const bool shared = std::ranges::none_of(problems, [&](const FileProblem& problem) {
+    return problem.file < manifest_.files.size() && !is_needed(problem);
+  });
+  if (parity_makes_up_for(problems, manifest_)) {
+    for (const FileProblem& problem : problems)
+      if (shared || is_needed(problem)) note_damage(problem.file, problem.what);
+    return;
+  }
   if (std::ranges::none_of(problems, is_needed)) return;
   std::vector<std::string> texts;
   for (const FileProblem& problem : problems)

@@ -93,14 +93,19 @@ Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes
   backends.communicator = open_communicator(open, *backends.device);
   if (resolve_placement(options.engine).uses_nvme() || options.checkpoint.any())
     backends.io = make_io(options.io, io_options(options));
-  if (options.engine.snapshot_buffers > 0) {
-    BackendOptions saver = open;
-    saver.device = DeviceKind::cpu;
-    saver.device_memory_bytes = 0, saver.threads = 1, saver.link_bytes_per_second = 0;
-    backends.saver_device = open_device(saver);
-    backends.saver_communicator = open_communicator(saver, *backends.saver_device);
-  }
   return backends;
+}
+
+void open_saver(const ResolvedOptions& options, Backends& backends) {
+  if (options.engine.snapshot_buffers == 0) return;
+  const BackendOptions open{.device = DeviceKind::cpu,
+                            .device_memory_bytes = 0,
+                            .threads = 1,
+                            .link_bytes_per_second = 0,
+                            .timeout_seconds = options.timeout_seconds,
+                            .launch = options.launch};
+  backends.saver_device = open_device(open);
+  backends.saver_communicator = open_communicator(open, *backends.saver_device);
 }
 
 }  // namespace headrace

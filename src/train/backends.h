@@ -19,5 +19,7 @@ struct Backends {
   std::unique_ptr<Communicator> saver_communicator;
 };
 Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes);
+// Where something is saved beside the steps. Collective: not before the ranks agree on that.
+void open_saver(const ResolvedOptions& options, Backends& backends);
 
 }  // namespace headrace

@@ -16,6 +16,15 @@ namespace {
 std::string newest_checkpoint(const ResolvedOptions& options) {
   const std::string& directory = options.checkpoint.directory;
   const std::vector<FoundCheckpoint> found = find_checkpoints(directory);
+  if (const std::vector<std::string> damaged = damaged_checkpoints(directory); !damaged.empty())
+    throw UsageError(fmt::format(
+        "--resume latest: the manifest of {} is missing or damaged, so which one is the newest cannot be "
+        "told. {} "
+        "Remove or move away what is damaged to go on without it.",
+        fmt::join(damaged, ", "),
+        found.empty()
+            ? "There is no other."
+            : fmt::format("--resume {} goes on from the newest of the others.", found.back().path)));
   if (!found.empty()) return found.back().path;
   if (options.checkpoint.allow_fresh) {
     log_info(fmt::format("no checkpoint in {} yet: a new run", directory));
@@ -65,6 +74,21 @@ void report_conversions(const ResolvedOptions& options, const CheckpointFacts& s
     log_warning(text + "; what is rounded away is lost to this run");
   else
     log_info(text);
+}
+
+void claim_checkpoints(const ResolvedOptions& options, bool goes_on) {
+  const std::string& directory = options.checkpoint.directory;
+  require_free_checkpoints(directory);
+  const std::vector<FoundCheckpoint> found = find_checkpoints(directory);
+  if (goes_on || found.empty()) return;
+  log_warning(
+      fmt::format("{} holds {} checkpoint{} of an earlier run, the newest {}. This new run replaces those of "
+                  "the steps that "
+                  "it saves{}: --resume latest goes on from the newest, another --checkpoint-dir keeps them.",
+                  directory, found.size(), found.size() == 1 ? "" : "s", found.back().path,
+                  options.checkpoint.keep_last > 0
+                      ? fmt::format(", and removes all but the last {}", options.checkpoint.keep_last)
+                      : ""));
 }
 
 CheckpointOptions checkpoint_options(const ResolvedOptions& options) {

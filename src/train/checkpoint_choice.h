@@ -15,6 +15,9 @@ std::string checkpoint_to_load(const ResolvedOptions& options);
 StateFormat kept_states(const ResolvedOptions& options);
 // What loading it into this run's types of states changes: a warning where bits are lost.
 void report_conversions(const ResolvedOptions& options, const CheckpointFacts& stored);
+// Before anything is replaced: UsageError where another job saves in the folder; a warning where a new run
+// will replace what an earlier one saved.
+void claim_checkpoints(const ResolvedOptions& options, bool goes_on);
 CheckpointOptions checkpoint_options(const ResolvedOptions& options);
 
 }  // namespace headrace

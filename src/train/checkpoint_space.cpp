@@ -17,7 +17,10 @@ namespace {
 // The step from which the run goes on, as far as it can be told without its swap store's lock.
 std::uint64_t first_step(const ResolvedOptions& options) {
   try {
-    if (options.resume_swap) return SwapStore::describe(options.engine.swap_directories).commits.back().step;
+    if (options.resume_swap) {
+      const std::vector<SwapCommit> commits = SwapStore::describe(options.engine.swap_directories).commits;
+      return commits.empty() ? 0 : commits.back().step;
+    }
     if (!options.checkpoint.resume.empty()) return read_checkpoint_facts(options.checkpoint.resume).step;
   } catch (const Error&) {  // it is told where the run begins
     return 0;

@@ -4,20 +4,18 @@
 
 #include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "headrace/elapsed.h"
 #include "headrace/errors.h"
 #include "headrace/log.h"
 
 namespace headrace {
+namespace {
 
-RunSaves::~RunSaves() {
-  if (session_.checkpointer == nullptr) return;
-  try {
-    collect(true);
-  } catch (const std::exception&) {  // the run's own failure is thrown already
-  }
-}
+constexpr double noticed = 0.1;  // seconds
+
+}  // namespace
 
 bool RunSaves::is_due(bool end) const {
   const std::uint64_t every = session_.options.checkpoint.every;
@@ -56,7 +54,6 @@ void RunSaves::tell(const Checkpointer::Saved& saved) {
   outcome_.checkpoint = saved.path;
   outcome_.save_failure.clear();
   if (session_.rank() != 0) return;
-  constexpr double noticed = 0.05;  // seconds
   log_info(fmt::format("saved {}: {} in {:.1f} s{}", saved.path, format_bytes(saved.bytes), saved.seconds,
                        saved.held_up_seconds < noticed
                            ? ""
@@ -73,7 +70,7 @@ void RunSaves::begin() {
   const bool waits = session_.checkpointer->saving();
   const std::uint64_t before = begun_;
   collect(true);
-  if (waits && session_.rank() == 0)
+  if (waits && session_.rank() == 0 && seconds_since(start) > noticed)
     log_info(fmt::format("step {} waited {:.1f} s for the save of step {}: one is written at a time",
                          session_.state.iteration, seconds_since(start), before));
   begun_ = session_.state.iteration;
@@ -81,16 +78,38 @@ void RunSaves::begin() {
 }
 
 void RunSaves::collect(bool wait) {
+  if (!session_.checkpointer->ended(wait)) return;
   try_to(begun_, [&] {
     if (const auto saved = session_.checkpointer->result(wait)) tell(*saved);
   });
+}
+
+// The other ranks, if they are still there, wait for this one in a step: their own time-out is the limit, and
+// what this one's device has not handed over yet, none of theirs can.
+void RunSaves::end_failed(const std::exception& failure) {
+  if (session_.checkpointer == nullptr || !session_.checkpointer->saving()) return;
+  const bool alone = session_.options.launch.size == 1;
+  if (!alone && session_.options.engine.optimizer_tier == Tier::device) return;
+  log_warning(fmt::format("{} The checkpoint of step {} is written to its end before the run ends.",
+                          failure.what(), begun_));
+  constexpr double longest_share = 0.5;
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    while (!session_.checkpointer->ended(false)) {
+      if (!alone && seconds_since(start) > longest_share * session_.options.timeout_seconds) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (const auto saved = session_.checkpointer->result(true)) tell(*saved);
+  } catch (const Error& error) {
+    log_warning(fmt::format("step {} was not saved: {}", begun_, error.what()));
+  }
 }
 
 void RunSaves::refuse_unsaved_end() const {
   if (outcome_.save_failure.empty()) return;
   throw Error(fmt::format("the last checkpoint could not be saved: {}{}", outcome_.save_failure,
                           outcome_.checkpoint ? fmt::format(" The newest is {}.", *outcome_.checkpoint)
-                                              : std::string(" None of this run was.")));
+                                              : std::string(" No checkpoint of this run was.")));
 }
 
 }  // namespace headrace

@@ -1,6 +1,8 @@
 // The checkpoints of a run: when they are saved, and what is said of them.
 #pragma once
 
+#include <exception>
+
 #include "src/train/training_loop.h"
 
 namespace headrace {
@@ -8,14 +10,11 @@ namespace headrace {
 class RunSaves {
  public:
   RunSaves(Session& session, RunOutcome& outcome) : session_(session), outcome_(outcome) {}
-  // Ends what was begun: a run that fails keeps it too.
-  ~RunSaves();
-  RunSaves(const RunSaves&) = delete;
-  RunSaves& operator=(const RunSaves&) = delete;
-
   // Saves where one is due, and always at the `end`, when it waits for what is saved beside the steps. A save
   // that fails is a warning: the next one may succeed. Weights that are lost take no good checkpoint's place.
   void after_step(bool end);
+  // A run that fails keeps what was begun, where that can be.
+  void end_failed(const std::exception& failure);
   void refuse_unsaved_end() const;  // Error where the last one failed
 
  private:

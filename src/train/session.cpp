@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 
 #include "headrace/errors.h"
+#include "headrace/files.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
 #include "src/train/checkpoint_choice.h"
@@ -58,6 +60,12 @@ std::uint64_t draw_run_id(Communicator& communicator, Device& device) {
   return gather_from_ranks(id, communicator, device, "run id").front();
 }
 
+// An earlier run's states, which a damaged checkpoint must not cost.
+bool replaces_store(const ResolvedOptions& options) {
+  return options.engine.optimizer_tier == Tier::nvme &&
+         std::ranges::any_of(options.engine.swap_directories, files::folder_exists);
+}
+
 // Where they lie in the files is the same on all ranks, or these have other files.
 std::string weights_text(const std::optional<ModelWeights>& weights) {
   return weights ? fmt::format("{:016x}", weights->fingerprint()) : "";
@@ -90,9 +98,11 @@ void Session::open_backends(StopSignals& signals) {
   run = run_identity(options, inputs.training.tokens);
   check_ranks_agree(options, run + weights_text(inputs.weights) + inputs.checkpoint, *backends.communicator,
                     *backends.device);
+  open_saver(options, backends);
   place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan, inputs.checkpoint, *backends.communicator);
   require_room_for_checkpoints(options, inputs.plan, rank() == 0);
+  if (rank() == 0 && !options.checkpoint.directory.empty()) claim_checkpoints(options, goes_on());
   if (rank() == 0) warn_of_poor_paths(options);
   take_arena(*backends.device);
 }
@@ -127,7 +137,9 @@ void Session::begin(StopSignals& signals) {
       check_same_run(stored, "--resume swap", path_list(options.swap_paths));
     });
   } else if (!inputs.checkpoint.empty()) {
+    const std::uint64_t id = state.run_id;
     load_states(replace);
+    state.run_id = id;  // two runs may go on from one checkpoint
   } else {
     Engine::ValueSource values;
     if (inputs.weights)
@@ -159,6 +171,7 @@ void Session::load_states(const std::function<void()>& before_replacing) {
                                  check_same_run(stored.state, "--resume", inputs.checkpoint);
                              },
                          .before_replacing = before_replacing,
+                         .check_first = replaces_store(options),
                          .on_damage = [&](const std::string& problem) { damage.push_back(problem); },
                          .start = state};
   state = load_checkpoint(inputs.checkpoint, *engine, *backends.io, load);

@@ -165,11 +165,11 @@ double evaluate(Session& session) {
   return sum / static_cast<double>(options.eval_batches * batch.world);
 }
 
-RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& metrics_file,
-                     Progress& progress) {
+namespace {
+
+void run_steps(Session& session, const StopSignals& signals, MetricsFile& metrics_file, Progress& progress,
+               RunOutcome& outcome, RunSaves& saves) {
   const ResolvedOptions& options = session.options;
-  RunOutcome outcome;
-  RunSaves saves(session, outcome);
   StepRunner runner(session);
   while (session.state.iteration < options.steps && !outcome.stopped) {
     StepMetrics metrics = runner.run(signals);
@@ -181,6 +181,19 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
     metrics_file.write(metrics);
     progress.show(metrics);
     refuse_endless_skipping(options.engine, outcome, metrics.step);
+  }
+}
+
+}  // namespace
+
+RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& metrics, Progress& progress) {
+  RunOutcome outcome;
+  RunSaves saves(session, outcome);
+  try {
+    run_steps(session, signals, metrics, progress, outcome, saves);
+  } catch (const std::exception& failure) {
+    saves.end_failed(failure);
+    throw;
   }
   refuse_skipping_all(session, outcome);
   saves.refuse_unsaved_end();

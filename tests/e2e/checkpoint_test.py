@@ -1,4 +1,5 @@
 """Checkpoints as users save and load them: at any number of ranks, in any placement, and what is said where one cannot."""
+import fcntl
 import subprocess
 
 import headrace_job
@@ -14,7 +15,7 @@ class Checkpoints(job_test.JobTest):
         self.checkpoints = self.folder / "checkpoints"
 
     def run_with(self, ranks=1, **more):
-        return self.train(ranks, checkpoint_dir=self.checkpoints, **{"steps": 4, "dtype": "fp32", "batch_size": 4 // ranks, **more})
+        return self.train(ranks, **{"checkpoint_dir": self.checkpoints, "steps": 4, "dtype": "fp32", "batch_size": 4 // ranks, **more})
 
     def newest(self):
         return self.checkpoints / (self.checkpoints / "latest").read_text().strip()
@@ -95,6 +96,48 @@ class Checkpoints(job_test.JobTest):
         self.assertNotEqual(0, refused.status)
         self.assert_says(refused, lost.name + " is missing", "parity-00000-of-00001.bin has 0 bytes")
 
+    def test_a_damaged_checkpoint_does_not_cost_the_swap_store_that_it_would_replace(self):
+        whole = self.run_with(2, steps=6, checkpoint_dir=None)
+        self.assert_status(0, self.run_with(2, steps=4))
+        for path in self.newest().glob("rank-*"):
+            contents = bytearray(path.read_bytes())
+            contents[-5] ^= 4
+            path.write_bytes(contents)
+        for overwrite in (None, True):
+            refused = self.run_with(2, steps=6, resume="latest", overwrite_swap=overwrite)
+            self.assert_status(1, refused)
+            self.assert_says(refused, "is damaged")
+        goes_on = self.run_with(2, steps=6, resume="swap", checkpoint_dir=None)
+        self.assert_status(0, goes_on)
+        self.assertEqual(whole.state_hash, goes_on.state_hash)
+
+    def test_a_folder_where_another_job_saves_is_refused_before_anything_is_replaced(self):
+        self.assert_status(0, self.run_with(steps=2))
+        with open(self.checkpoints / "lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            refused = self.run_with(steps=4, name="second")
+        self.assert_status(2, refused)
+        self.assert_says(refused, "another job")
+        self.assert_status(0, self.run_with(steps=4, resume="swap"))
+
+    # C6
+    def test_a_checkpoint_whose_manifest_is_damaged_is_not_taken_for_none(self):
+        self.assert_status(0, self.run_with(steps=4, save_every=2, **RESIDENT))
+        (self.checkpoints / "step-00000004" / "manifest.json").write_text("{")
+        for fresh in (None, True):
+            refused = self.run_with(steps=6, resume="latest", allow_fresh=fresh, **RESIDENT)
+            self.assert_status(2, refused)
+            self.assert_says(refused, "step-00000004 is missing or damaged", f"--resume {self.checkpoints}/step-00000002")
+        anew = self.run_with(steps=2, **RESIDENT)
+        self.assert_status(0, anew)
+        self.assert_says(anew, "holds 1 checkpoint of an earlier run", "--resume latest")
+
+    def test_a_store_without_a_committed_step_is_refused_in_words_where_checkpoints_are_saved(self):
+        self.assert_status(0, self.run_with(durability="none", checkpoint_dir=None))
+        refused = self.run_with(resume="swap")
+        self.assert_status(2, refused)
+        self.assert_says(refused, "durability")
+
     # C6
     def test_nothing_to_go_on_from_is_an_error_unless_a_fresh_start_is_allowed(self):
         missing = self.run_with(resume="latest", **RESIDENT)
@@ -111,12 +154,15 @@ class Checkpoints(job_test.JobTest):
 
     def test_goes_on_over_the_runs_own_swap_store_unless_that_is_later(self):
         self.assert_status(0, self.run_with(2, steps=4, save_every=2))
+        back = self.run_with(2, steps=6, resume=self.checkpoints / "step-00000002", overwrite_swap=None)
+        self.assert_status(2, back)
+        self.assert_says(back, "step 4 of this very run, later than the checkpoint's 2", "--resume swap", "--overwrite-swap")
         goes_on = self.run_with(2, steps=6, save_every=2, resume="latest", overwrite_swap=None)
         self.assert_status(0, goes_on)
         self.assert_says(goes_on, "continues after step 4")
-        back = self.run_with(2, steps=6, resume=self.checkpoints / "step-00000002", overwrite_swap=None)
-        self.assert_status(2, back)
-        self.assert_says(back, "step 6 of this very run, later than the checkpoint's 2", "--resume swap", "--overwrite-swap")
+        fork = self.run_with(2, steps=8, resume=self.checkpoints / "step-00000004", overwrite_swap=None)
+        self.assert_status(2, fork)  # what went on from the same checkpoint is another run
+        self.assert_says(fork, "step 6 of an earlier run")
         again = self.run_with(2, steps=6, resume=self.checkpoints / "step-00000002")
         self.assert_status(0, again)
         self.assertEqual(goes_on.state_hash, again.state_hash)

@@ -16,6 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+std::timed_mutex turn;
+thread_local bool has_turn = false;
+
 // Whether every rank leaves too; a failing rank asks for a short time only.
 bool all_ranks_leave(bool failing) {
   constexpr auto grace = std::chrono::seconds(2);
@@ -99,11 +102,15 @@ void require_launched_size() {
 
 }  // namespace
 
-MpiTurn::MpiTurn()
-    : lock_([]() -> std::mutex& {
-        static std::mutex mutex;
-        return mutex;
-      }()) {}
+MpiTurn::MpiTurn() {
+  turn.lock();
+  has_turn = true;
+}
+
+MpiTurn::~MpiTurn() {
+  has_turn = false;
+  turn.unlock();
+}
 
 std::string mpi_error_text(int result) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -112,10 +119,11 @@ std::string mpi_error_text(int result) {
   return {text, static_cast<std::size_t>(length)};
 }
 
+// Another lane may be in MPI, for good where that is what is wrong.
 void end_job(std::string_view what) {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  const std::string line = fmt::format("headrace: rank {} {}. The job ends.\n", rank, what);
+  constexpr auto patience = std::chrono::seconds(1);
+  if (!has_turn) (void)turn.try_lock_for(patience);
+  const std::string line = fmt::format("headrace: rank {} {}. The job ends.\n", launch_info().rank, what);
   std::fputs(line.c_str(), stderr);
   std::fflush(nullptr);
   MPI_Abort(MPI_COMM_WORLD, 1);

@@ -8,7 +8,6 @@
 
 #include <mpi.h>
 
-#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -23,9 +22,9 @@ void ensure_mpi(double timeout_seconds);
 class [[nodiscard]] MpiTurn {
  public:
   MpiTurn();
-
- private:
-  std::lock_guard<std::mutex> lock_;
+  ~MpiTurn();
+  MpiTurn(const MpiTurn&) = delete;
+  MpiTurn& operator=(const MpiTurn&) = delete;
 };
 
 std::string mpi_error_text(int result);
