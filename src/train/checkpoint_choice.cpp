@@ -19,8 +19,7 @@ std::string newest_checkpoint(const ResolvedOptions& options) {
   if (const std::vector<std::string> damaged = damaged_checkpoints(directory); !damaged.empty())
     throw UsageError(fmt::format(
         "--resume latest: the manifest of {} is missing or damaged, so which one is the newest cannot be "
-        "told. {} "
-        "Remove or move away what is damaged to go on without it.",
+        "told. {} Remove or move away what is damaged to go on without it.",
         fmt::join(damaged, ", "),
         found.empty()
             ? "There is no other."
@@ -83,8 +82,8 @@ void claim_checkpoints(const ResolvedOptions& options, bool goes_on) {
   if (goes_on || found.empty()) return;
   log_warning(
       fmt::format("{} holds {} checkpoint{} of an earlier run, the newest {}. This new run replaces those of "
-                  "the steps that "
-                  "it saves{}: --resume latest goes on from the newest, another --checkpoint-dir keeps them.",
+                  "the steps that it saves{}: --resume latest goes on from the newest, another "
+                  "--checkpoint-dir keeps them.",
                   directory, found.size(), found.size() == 1 ? "" : "s", found.back().path,
                   options.checkpoint.keep_last > 0
                       ? fmt::format(", and removes all but the last {}", options.checkpoint.keep_last)

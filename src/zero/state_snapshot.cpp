@@ -45,12 +45,13 @@ Bytes snapshot_memory_bytes(std::span<const OptimizerBlock> blocks, const Engine
 struct StateSnapshots::Board {
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<std::uint32_t> order, position_of;
+  std::vector<std::uint32_t> order;
   std::vector<Place> places;            // by block
   std::vector<std::byte*> homes;        // by block: its states in host memory; null: elsewhere
   std::vector<std::byte*> copies;       // by block, while it has one
   std::vector<std::byte*> free;         // buffers for copies
   std::vector<std::byte*> own_buffers;  // the reader's
+  std::size_t first_at_home = 0;        // position: none before it is at home
   bool given_up = false;
   double waited_seconds = 0;
 
@@ -68,6 +69,11 @@ struct StateSnapshots::Board {
   // Under the lock. An update may have changed what was being read.
   void require_kept() const {
     if (given_up) throw Error("the states were given up before all had been saved.");
+  }
+  // The first block in the reader's order that is at home; none comes back there.
+  std::optional<std::uint32_t> next_at_home() {
+    while (first_at_home < order.size() && places[order[first_at_home]] != Place::at_home) ++first_at_home;
+    return first_at_home < order.size() ? std::optional(order[first_at_home]) : std::nullopt;
   }
   bool in_use() const {
     return !given_up && std::ranges::any_of(places, [](Place place) { return place != Place::done; });
@@ -108,10 +114,9 @@ std::unique_ptr<StateSnapshots::Reader> StateSnapshots::begin(bool reversed) {
   HEADRACE_CHECK(board_ == nullptr || !board_->in_use(), "a snapshot is taken while another one is read");
   board_ = std::make_shared<Board>();
   const std::size_t blocks = states_.blocks().size();
-  board_->order.resize(blocks), board_->position_of.resize(blocks);
+  board_->order.resize(blocks);
   std::iota(board_->order.begin(), board_->order.end(), 0u);
   if (reversed) std::ranges::reverse(board_->order);
-  for (std::uint32_t i = 0; i < blocks; ++i) board_->position_of[board_->order[i]] = i;
   board_->places.resize(blocks, Place::at_home);
   for (std::uint32_t b = 0; b < blocks; ++b) {
     const OptimizerBlock& block = states_.blocks()[b];
@@ -128,14 +133,6 @@ std::unique_ptr<StateSnapshots::Reader> StateSnapshots::begin(bool reversed) {
                                   reads_from_nvme(context_.options) ? states_.swap()->reader() : nullptr);
 }
 
-// On the device blocks are copied in the reader's order alone, so that it never waits for one while all
-// buffers hold later ones.
-std::uint32_t StateSnapshots::next_to_copy(std::uint32_t block) const {
-  if (!on_device_) return block;
-  return *std::ranges::find_if(board_->order,
-                               [&](std::uint32_t b) { return board_->places[b] == Place::at_home; });
-}
-
 void StateSnapshots::before_update(std::uint32_t block) {
   if (board_ == nullptr) return;
   settle_copies();
@@ -145,7 +142,8 @@ void StateSnapshots::before_update(std::uint32_t block) {
     if (place == Place::being_copied) break;  // on its way: the update waits for the lane
     if (board_->given_up || place == Place::done || place == Place::copied) return;
     if (place == Place::at_home && !board_->free.empty()) {
-      copy(next_to_copy(block), lock);
+      // On the device in the reader's order alone: it never waits for one while all buffers hold later ones.
+      copy(on_device_ ? *board_->next_at_home() : block, lock);
       continue;
     }
     if (!copying_.empty()) {
@@ -166,9 +164,11 @@ void StateSnapshots::serve() {
   if (board_ == nullptr || !on_device_) return;
   settle_copies();
   std::unique_lock lock(board_->mutex);
-  while (!board_->given_up && !board_->free.empty() &&
-         std::ranges::find(board_->places, Place::at_home) != board_->places.end())
-    copy(next_to_copy(0), lock);
+  while (!board_->given_up && !board_->free.empty()) {
+    const std::optional<std::uint32_t> next = board_->next_at_home();
+    if (!next) return;
+    copy(*next, lock);
+  }
 }
 
 void StateSnapshots::end() noexcept {

@@ -50,7 +50,6 @@ class StateSnapshots {
   // The arrays of a block whose states lie at `states`, and the master, where it is the parameters, there.
   StateArrays arrays(std::uint32_t block, std::byte* states, std::byte* master) const;
   std::byte* home_of_master(std::uint32_t block) const;
-  std::uint32_t next_to_copy(std::uint32_t block) const;
   void copy(std::uint32_t block, std::unique_lock<std::mutex>& lock);
   void copy(std::uint32_t block, std::byte* buffer);
   void settle_copies();
