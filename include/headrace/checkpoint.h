@@ -46,7 +46,7 @@ void require_free_checkpoints(const std::string& directory);
 struct CheckpointFacts {
   std::string path, written_by, dtype;
   std::uint64_t step = 0, steps_applied = 0;
-  std::uint32_t world_size = 0;
+  std::uint32_t world_size = 0, parity = 0;
   int stage = 0;
   StateFormat states;
   TrainingState state;
@@ -79,6 +79,7 @@ class Checkpointer {
     Bytes bytes = 0;  // of all files
     double seconds = 0;
     double held_up_seconds = 0;  // updates that waited for it
+    std::string problem;         // of what comes after it is whole and visible; empty: none
   };
   Saved save(const TrainingState& state);
 

@@ -12,6 +12,7 @@ struct CheckpointSettings {
   std::uint64_t every = 0, keep_last = 0, parity = 0;  // 0: at the end alone; all; no file may be lost
   bool asynchronous = false;                           // beside the steps
   bool resume_latest = false, allow_fresh = false;
+  bool overwrite = false;       // a new run saves among those of an earlier one
   std::string resume, weights;  // a checkpoint's path, or empty
   bool any() const { return resume_latest || !(resume + weights + directory).empty(); }
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "headrace/config.h"
@@ -32,9 +33,10 @@ SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan);
 
 // What a run's checkpoints take of their disk, beside what lies there now; the swap stores' share is theirs.
 struct CheckpointSpace {
-  Bytes bytes = 0;       // of one, of all ranks
-  std::string shortage;  // the run cannot do what it is told: what is missing, and what to do
-  std::string warning;   // it can for a while
+  Bytes bytes = 0;                 // of one, of all ranks
+  std::string shortage;            // the run cannot do what it is told: what is missing, and what to do
+  std::string warning;             // it can for a while
+  std::optional<Bytes> available;  // for them, on the disk; none: that cannot be told
 };
 CheckpointSpace checkpoint_space(const ResolvedOptions& options, const RunPlan& plan);
 

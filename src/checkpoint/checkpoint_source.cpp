@@ -1,5 +1,7 @@
 #include "src/checkpoint/checkpoint_source.h"
 
+#include <fmt/ranges.h>
+
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "src/checkpoint/checkpoint_files.h"
@@ -15,10 +17,11 @@ DType parameter_dtype(const std::string& name) {
 
 CheckpointSource::CheckpointSource(const std::string& path, Manifest manifest, IoEngine& io,
                                    MemoryBudget& budget)
-    : memory_(budget, MemoryTag::staging, SliceReader::memory_bytes(manifest)),
+    : path_(path),
+      memory_(budget, MemoryTag::staging, SliceReader::memory_bytes(manifest)),
       reader_(path, std::move(manifest), io, memory_.memory(), SliceReader::What::masters_alone,
-              {.needed = {}, .budget = &budget, .on_damage = [path](const std::string& problem) {
-                 log_warning(damage_warning(path, problem));
+              {.needed = {}, .budget = &budget, .on_damage = [this](const std::string& problem) {
+                 damage_.push_back(problem);
                }}) {
   const DType dtype = parameter_dtype(reader_.manifest().dtype);
   for (const ManifestParameter& one : reader_.manifest().parameters)
@@ -33,6 +36,9 @@ void CheckpointSource::read(std::size_t tensor, std::uint64_t first, std::span<f
                  read_master(master, states.master, at, numel, to);
                  to += numel;
                });
+  if (damage_.empty()) return;
+  log_warning(damage_warning(path_, fmt::format("{}", fmt::join(damage_, "; "))));
+  damage_.clear();
 }
 
 }  // namespace headrace

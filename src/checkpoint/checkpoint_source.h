@@ -17,6 +17,8 @@ class CheckpointSource final : public TensorSource {
   void read(std::size_t tensor, std::uint64_t first, std::span<float> out) override;
 
  private:
+  std::string path_;
+  std::vector<std::string> damage_;  // that parity made up for, not told of yet
   HostBuffer memory_;
   SliceReader reader_;
   std::vector<SourceTensor> tensors_;

@@ -72,8 +72,8 @@ std::string to_text(const CheckpointReport& report) {
   std::string text = fmt::format("checkpoint {}, step {}\n", facts.path, facts.step);
   text += line("written by", fmt::format("{}, {} rank{}, stage {}", facts.written_by, facts.world_size,
                                          facts.world_size == 1 ? "" : "s", facts.stage));
-  text += line("model", fmt::format("{} parameters in {}, of {} elements", facts.dtype, report.parameters,
-                                    report.parameter_numel));
+  text += line("model", fmt::format("{} parameters, {} elements in {} tensors", facts.dtype,
+                                    report.parameter_numel, report.parameters));
   text += line("states", text_of(facts.states));
   text +=
       line("optimizer steps", fmt::format("{} applied of {}", facts.steps_applied, facts.state.iteration));
@@ -83,8 +83,8 @@ std::string to_text(const CheckpointReport& report) {
   if (report.parity > 0) text += line("parity", fmt::format("{} of the files may be lost", report.parity));
   TextTable table({"file", "rank", "slices", "size", "state"}, {false, true, true, true, false});
   for (const CheckpointFile& file : report.files)
-    table.add({file.name, std::to_string(file.rank), std::to_string(file.slices), format_bytes(file.bytes),
-               std::string(name_of(file.state))});
+    table.add({file.name, file.is_parity ? "-" : std::to_string(file.rank), std::to_string(file.slices),
+               format_bytes(file.bytes), std::string(name_of(file.state))});
   text += table.text(2);
   if (report.state_hash) text += line("state_hash", fmt::format("{:016x}", *report.state_hash));
   return text + verdict(report);
@@ -123,20 +123,6 @@ std::string to_json(const CheckpointReport& report) {
       {"problems", report.problems}};
   if (report.repaired) object["repaired"] = repair_json(*report.repaired);
   return object.dump(2);
-}
-
-std::string list_text(const std::string& directory, const std::vector<FoundCheckpoint>& found) {
-  std::string text = fmt::format("{} checkpoint{} in {}, the newest last\n", found.size(),
-                                 found.size() == 1 ? "" : "s", directory);
-  for (const FoundCheckpoint& one : found) text += fmt::format("  {}\n", one.path);
-  return text;
-}
-
-std::string list_json(const std::string& directory, const std::vector<FoundCheckpoint>& found) {
-  ordered_json all = ordered_json::array();
-  for (const FoundCheckpoint& one : found)
-    all.push_back({{"path", one.path}, {"step", one.step}, {"sequence", one.sequence}});
-  return ordered_json{{"directory", directory}, {"checkpoints", std::move(all)}}.dump(2);
 }
 
 }  // namespace headrace

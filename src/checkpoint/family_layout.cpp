@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "headrace/checkpoint_report.h"
 #include "headrace/errors.h"
 #include "headrace/model_folder.h"
 #include "src/checkpoint/gpt2_layout.h"
@@ -168,7 +169,14 @@ static ModelConfig config_of(const Json& json, const std::string& path) {
 ModelConfig read_model_config(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / config_file_name).string();
   std::error_code error;
-  if (std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found)
+  const bool is_there =
+      std::filesystem::symlink_status(path, error).type() != std::filesystem::file_type::not_found;
+  if (!is_there && is_checkpoint(folder))
+    throw UsageError(
+        fmt::format("{0} is a checkpoint, and no model's folder. --load-weights {0} begins a run with its "
+                    "weights, and `headrace export {0} --to DIR` makes a model's folder of it.",
+                    folder));
+  if (!is_there)
     throw UsageError(
         fmt::format("{} is no model's folder: there is no {} in it. Give the folder of one, or one of {}.",
                     folder, config_file_name, fmt::join(model_preset_names(), ", ")));

@@ -23,16 +23,6 @@ constexpr std::string_view prefix = "step-", partial_suffix = ".partial";
 constexpr const char* latest_name = "latest";
 constexpr const char* lock_name = "lock";
 
-// "step-00001200" and no other spelling.
-std::optional<std::uint64_t> step_of(const std::string& name) {
-  std::uint64_t step = 0;
-  if (!name.starts_with(prefix)) return std::nullopt;
-  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-  if (error != std::errc{} || end != name.data() + name.size() || name != checkpoint_name(step))
-    return std::nullopt;
-  return step;
-}
-
 // The number behind `key` near the beginning of a manifest; none where there is none.
 std::optional<std::uint64_t> sequence_in(const std::string& manifest) {
   try {
@@ -63,6 +53,7 @@ std::vector<std::string> names_in(const std::string& directory) {
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename().string());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -89,29 +80,46 @@ void exchange_or_rename(const std::string& from, const std::string& to) {
 
 }  // namespace
 
+std::optional<std::uint64_t> step_of_name(const std::string& name) {
+  std::uint64_t step = 0;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+  if (error != std::errc{} || end != name.data() + name.size() || name != checkpoint_name(step))
+    return std::nullopt;
+  return step;
+}
+
+bool is_name_of_partial(const std::string& name) {
+  return name.starts_with(prefix) && name.ends_with(partial_suffix);
+}
+
 std::string checkpoint_name(std::uint64_t step) {
   return fmt::format("{}{:08}", prefix, step);
 }
 
-std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory) {
-  std::vector<FoundCheckpoint> found;
+CheckpointFolder look_into(const std::string& directory) {
+  CheckpointFolder folder;
   for (const std::string& name : names_in(directory)) {
-    const std::optional<std::uint64_t> step = step_of(name);
-    if (!step) continue;
     const std::string path = files::join(directory, name);
-    if (const auto sequence = sequence_of(path)) found.push_back({path, *step, *sequence});
+    if (is_name_of_partial(name)) folder.partial.push_back(path);
+    const std::optional<std::uint64_t> step = step_of_name(name);
+    if (!step) continue;
+    if (const auto sequence = sequence_of(path))
+      folder.found.push_back({path, *step, *sequence});
+    else
+      folder.damaged.push_back(path);
   }
-  std::ranges::sort(found, {}, [](const FoundCheckpoint& one) { return std::pair(one.sequence, one.step); });
-  return found;
+  std::ranges::sort(folder.found, {},
+                    [](const FoundCheckpoint& one) { return std::pair(one.sequence, one.step); });
+  return folder;
+}
+
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory) {
+  return look_into(directory).found;
 }
 
 std::vector<std::string> damaged_checkpoints(const std::string& directory) {
-  std::vector<std::string> damaged;
-  for (const std::string& name : names_in(directory))
-    if (const std::string path = files::join(directory, name); step_of(name) && !sequence_of(path))
-      damaged.push_back(path);
-  std::ranges::sort(damaged);
-  return damaged;
+  return look_into(directory).damaged;
 }
 
 void require_free_checkpoints(const std::string& directory) {
@@ -158,8 +166,7 @@ std::string partial_checkpoint(const std::string& directory, std::uint64_t step)
 void begin_checkpoint(const std::string& directory, std::uint64_t step) {
   make_folders(directory);  // on a host of its own
   for (const std::string& name : names_in(directory))
-    if (name.starts_with(prefix) && name.ends_with(partial_suffix))
-      abandon_checkpoint(files::join(directory, name));
+    if (is_name_of_partial(name)) abandon_checkpoint(files::join(directory, name));
   const std::string partial = partial_checkpoint(directory, step);
   if (const int code = files::make_folder(partial); code != 0)
     throw IoError("make the folder", partial, 0, 0, code);
@@ -171,9 +178,12 @@ void publish_checkpoint(const std::string& directory, std::uint64_t step, const 
   if (with_copy) write_checkpoint_text(partial, manifest_copy_name, manifest);
   write_checkpoint_text(partial, manifest_name, manifest);
   exchange_or_rename(partial, files::join(directory, name));
+}
+
+void name_latest(const std::string& directory, std::uint64_t step) {
   files::sync_folder(directory);
-  write_checkpoint_text(directory, latest_name, name + '\n');
-  abandon_checkpoint(partial);  // the one that was replaced
+  write_checkpoint_text(directory, latest_name, checkpoint_name(step) + '\n');
+  abandon_checkpoint(partial_checkpoint(directory, step));
 }
 
 void abandon_checkpoint(const std::string& partial) noexcept {

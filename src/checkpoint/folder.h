@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,14 +20,28 @@ struct RepairLocks {
 };
 RepairLocks lock_for_repair(const std::string& path);
 
+// Of "step-00001200" and no other spelling.
+std::optional<std::uint64_t> step_of_name(const std::string& name);
+bool is_name_of_partial(const std::string& name);
+
+// What lies there: the complete ones by sequence, those without a good manifest and what saves left half
+// done, by name.
+struct CheckpointFolder {
+  std::vector<FoundCheckpoint> found;
+  std::vector<std::string> damaged, partial;
+};
+CheckpointFolder look_into(const std::string& directory);
+
 // DIR/step-N.partial: where a checkpoint is until it is visible.
 std::string partial_checkpoint(const std::string& directory, std::uint64_t step);
 // Makes it, empty; what earlier saves left half done is removed.
 void begin_checkpoint(const std::string& directory, std::uint64_t step);
-// The manifest, with a copy of it where wanted, then the name. One of the same step is replaced in one
-// rename.
+// The manifest, with a copy of it where wanted, then the name: from then on it is visible. One of the same
+// step is replaced in one rename.
 void publish_checkpoint(const std::string& directory, std::uint64_t step, const std::string& manifest,
                         bool with_copy);
+// The rename on the disk, and the file `latest`; removes the one that was replaced.
+void name_latest(const std::string& directory, std::uint64_t step);
 // A small file, whole or not there.
 void write_checkpoint_text(const std::string& folder, std::string_view name, const std::string& text);
 // Removes a folder that is not visible; what cannot be removed stays.

@@ -39,6 +39,10 @@ struct Part {
   std::string what;
 };
 
+std::string owner_of(const CheckpointFile& file) {
+  return file.is_parity ? "of parity" : fmt::format("of rank {}", file.rank);
+}
+
 class Inspection {
  public:
   Inspection(const std::string& path, const InspectOptions& options, IoEngine& engine,
@@ -73,14 +77,16 @@ class Inspection {
     const auto ranks = static_cast<std::uint32_t>(manifest_.files.size());
     for (std::uint32_t f = 0; f < manifest_.file_count(); ++f) {
       const ManifestFile& one = manifest_.file(f);
-      report_.files.push_back(
-          {.name = one.name, .rank = f < ranks ? f : writer_of_parity(f - ranks, ranks), .bytes = one.bytes});
+      report_.files.push_back({.name = one.name,
+                               .rank = f < ranks ? f : writer_of_parity(f - ranks, ranks),
+                               .is_parity = f >= ranks,
+                               .bytes = one.bytes});
       report_.bytes += one.bytes;
     }
     for (const FileProblem& problem : look_at_files(path_, manifest_)) {
       CheckpointFile& file = report_.files[problem.file];
       file.state = problem.missing ? CheckpointFile::State::missing : CheckpointFile::State::other_size;
-      report_.problems.push_back(fmt::format("{}, of rank {}, {}.", file.name, file.rank, problem.what));
+      report_.problems.push_back(fmt::format("{}, {}, {}.", file.name, owner_of(file), problem.what));
     }
     for (const ManifestSlice& slice : manifest_.slices) {
       ++report_.files[slice.file].slices;
@@ -185,7 +191,7 @@ class Inspection {
       if (damage[f].stripes == 0 || file.state != CheckpointFile::State::unchecked) continue;
       file.state = CheckpointFile::State::damaged;
       report_.problems.push_back(fmt::format(
-          "{}, of rank {}, {}{}.", file.name, file.rank, damage[f].first,
+          "{}, {}, {}{}.", file.name, owner_of(file), damage[f].first,
           damage[f].stripes == 1 ? "" : fmt::format(", and in {} more places", damage[f].stripes - 1)));
     }
   }
@@ -197,9 +203,13 @@ class Inspection {
         }));
     whole_by_parity_ = all_was_read ? lost_stripes_ == 0 : damaged <= manifest_.parity_rows();
     std::string& last = report_.problems.back();
-    if (whole_by_parity_)
+    if (whole_by_parity_ && all_was_read)
       last +=
           fmt::format(" The checkpoint is whole by its parity: {} rebuilds the files.", repair_text(path_));
+    else if (whole_by_parity_)
+      last += fmt::format(
+          " Its parity makes up for that if all else is good: {} reads everything, and rebuilds the files.",
+          repair_text(path_));
     else if (all_was_read)
       last += fmt::format(
           " In {} of its stripes more than {} of the files are damaged, which parity does not make up for. "
@@ -221,7 +231,7 @@ class Inspection {
     file.state = CheckpointFile::State::damaged;
     report_.problems.push_back(
         result.ok()
-            ? fmt::format("{}, of rank {}: {}, at byte {}, is not what was written.", file.name, file.rank,
+            ? fmt::format("{}, {}: {}, at byte {}, is not what was written.", file.name, owner_of(file),
                           part.what, part.begin)
             : IoError("read", files::join(path_, file.name), part.begin, part.bytes, result.code).what());
   }

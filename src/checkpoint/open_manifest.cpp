@@ -33,12 +33,7 @@ ManifestText read_manifest(const std::string& path, std::string_view name) {
 }
 
 Manifest open_manifest(const std::string& path) {
-  if (!files::folder_exists(path)) throw UsageError(fmt::format("{} is no folder of a checkpoint.", path));
-  if (!is_checkpoint(path))
-    throw UsageError(
-        fmt::format("{} is no checkpoint: it has no {}. A save that was ended half-way leaves a "
-                    "folder ending in .partial, which holds nothing that can be loaded.",
-                    path, manifest_name));
+  if (!is_checkpoint(path)) throw UsageError(not_a_checkpoint(path));
   ManifestText first = read_manifest(path, manifest_name);
   if (first.manifest) return std::move(*first.manifest);
   ManifestText copy = read_manifest(path, manifest_copy_name);
@@ -53,6 +48,7 @@ CheckpointFacts facts_of(const Manifest& manifest, const std::string& path) {
                         .dtype = manifest.dtype,
                         .step = manifest.step,
                         .world_size = manifest.world_size,
+                        .parity = manifest.parity_rows(),
                         .stage = manifest.stage,
                         .states = manifest.states,
                         .state = {}};

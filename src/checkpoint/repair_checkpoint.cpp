@@ -28,7 +28,7 @@ class Repair {
         manifest_(open_manifest(path)),
         states_(manifest_.file_count()) {
     if (!manifest_.parity)
-      throw UsageError(
+      throw Error(
           fmt::format("{} was saved without --checkpoint-parity: there is nothing to rebuild its files from. "
                       "Bring them back from a copy, or load another checkpoint.",
                       path));

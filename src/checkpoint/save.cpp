@@ -58,14 +58,34 @@ class Checkpointer::Save {
       if (owns_folder_) abandon_checkpoint(partial_);
       throw;
     }
-    together("remove old checkpoints", [&] {
-      if (owns_folder_) rotate_checkpoints(of_.options_.directory, of_.options_.keep_last);
-    });
+    const std::string problem = finish();
     return {.path = files::join(of_.options_.directory, checkpoint_name(state_.iteration)),
             .step = state_.iteration,
             .bytes = bytes_,
             .seconds = seconds_since(start),
-            .held_up_seconds = snapshot_ ? snapshot_->owner_waited_seconds() : 0};
+            .held_up_seconds = snapshot_ ? snapshot_->owner_waited_seconds() : 0,
+            .problem = problem};
+  }
+
+  // It is visible by now. What is wrong with the rest; no old one goes before the new one is on the disk.
+  std::string finish() {
+    const std::string& directory = of_.options_.directory;
+    try {
+      together("name the latest checkpoint", [&] {
+        if (owns_folder_) name_latest(directory, state_.iteration);
+      });
+    } catch (const Error& error) {
+      return fmt::format("it may not survive a loss of power, or `latest` names another one: {}",
+                         error.what());
+    }
+    try {
+      together("remove old checkpoints", [&] {
+        if (owns_folder_) rotate_checkpoints(directory, of_.options_.keep_last);
+      });
+    } catch (const Error& error) {
+      return fmt::format("not all of the old ones could be removed: {}", error.what());
+    }
+    return "";
   }
 
   void together(std::string_view label, const std::function<void()>& action) {

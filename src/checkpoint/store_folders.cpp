@@ -69,7 +69,7 @@ std::vector<std::vector<std::string>> swap_stores_in(const std::vector<std::stri
   if (ranks.empty())
     throw UsageError(
         fmt::format("there is no swap store in {}: neither store.json nor a folder rank-00000 with one. "
-                    "Give the --swap-path of a run.",
+                    "Give the --swap-path of a run, or a checkpoint.",
                     fmt::join(paths, ", ")));
   std::vector<Folders> stores;
   for (const std::uint64_t rank : ranks) {

@@ -4,7 +4,7 @@
 
 #include <unordered_map>
 
-#include "headrace/checkpoint.h"
+#include "headrace/checkpoint_report.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
 #include "headrace/model_folder.h"
@@ -80,17 +80,15 @@ std::unique_ptr<WeightSource> open_folder(const std::string& path) {
 }  // namespace
 
 std::unique_ptr<WeightSource> open_weight_source(const std::string& path, IoEngine& io) {
-  if (files::file_exists(files::join(path, manifest_name)))
-    return std::make_unique<CheckpointWeights>(path, open_manifest(path), io);
+  if (is_checkpoint(path)) return std::make_unique<CheckpointWeights>(path, open_manifest(path), io);
   if (files::file_exists(files::join(path, config_file_name))) return open_folder(path);
   if (!files::folder_exists(path)) throw UsageError(fmt::format("{}: there is no such folder.", path));
-  const std::vector<FoundCheckpoint> inside = find_checkpoints(path);
-  if (inside.empty())
+  if (!is_named_as_checkpoint(path) && list_checkpoints(path).empty())
     throw UsageError(
         fmt::format("{} holds no weights. Give a checkpoint (a folder like runs/a/step-00001200), the folder "
                     "of a run's checkpoints, or a model's folder (config.json and safetensors files).",
                     path));
-  const std::string& newest = inside.back().path;
+  const std::string newest = checkpoint_at(path);
   return std::make_unique<CheckpointWeights>(newest, open_manifest(newest), io);
 }
 

@@ -120,7 +120,8 @@ void add_generate(CLI::App& program, int& status) {
       ->required()
       ->type_name("DIR");
   add("--prompt", flags->prompt.text, "text to go on from, for a model that was trained on bytes", "TEXT");
-  add("--prompt-file", flags->prompt.file, "the same from a file; of NAME.bin token ids", "FILE");
+  add("--prompt-file", flags->prompt.file,
+      "the same from a file, - for standard input; of NAME.bin token ids", "FILE");
   add("--tokens", flags->prompt.tokens, "token ids to go on from, for any model", "ID,ID,...");
   add("--token-bits", flags->prompt.token_bits, "of ids in NAME.bin: 16 or 32 (default: as --data of train)",
       "N");

@@ -116,7 +116,8 @@ std::string loaded_line(const WeightFacts& facts, const GenerateReport& report, 
 std::string done_line(const GenerateReport& report, const GenerateOptions& options) {
   const std::size_t tokens = tokens_of(report);
   const double seconds = std::max(report.token_seconds, 1e-6);
-  std::string text = fmt::format("prompt of {} in {:.2f} s", options.prompt.size(), report.prompt_seconds);
+  std::string text = fmt::format("prompt of {} token{} in {:.2f} s", options.prompt.size(),
+                                 options.prompt.size() == 1 ? "" : "s", report.prompt_seconds);
   if (tokens > 0)
     text += fmt::format(", {} token{} in {:.2f} s ({:.1f} a second)", tokens, tokens == 1 ? "" : "s",
                         report.token_seconds, static_cast<double>(tokens) / seconds);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+
 #include "headrace/data.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
@@ -54,8 +56,23 @@ Prompt of_text(const std::string& text) {
   return prompt;
 }
 
+// A byte more than the model has positions for is enough to know that it is too much.
+Prompt of_standard_input(const PromptFlags& flags, const WeightFacts& facts) {
+  require_bytes("--prompt-file -", flags, facts);
+  std::string text(static_cast<std::size_t>(facts.config.max_positions) + 1, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), stdin));
+  if (std::ferror(stdin) != 0) throw Error("--prompt-file -: standard input cannot be read.");
+  if (text.empty()) throw UsageError("--prompt-file -: there is nothing on standard input.");
+  if (text.size() > static_cast<std::size_t>(facts.config.max_positions))
+    throw UsageError(fmt::format(
+        "--prompt-file -: more bytes came than the model has positions, {}. Give the last of them.",
+        facts.config.max_positions));
+  return of_text(text);
+}
+
 Prompt of_file(const PromptFlags& flags, const WeightFacts& facts) {
   const std::string& path = only_value("--prompt-file", flags.file);
+  if (path == "-") return of_standard_input(flags, facts);
   const bool is_text = !path.ends_with(".bin");
   if (is_text) require_bytes("--prompt-file", flags, facts);
   const unsigned bits[] = {0, 16, 32};

@@ -23,10 +23,12 @@ struct InspectFlags {
   InspectOptions options;
 };
 
+constexpr std::string_view what_to_give = "Give a checkpoint, a folder of some, or the --swap-path of a run.";
+
 void check_paths(const InspectFlags& flags) {
   bool any = false;
   for (const std::string& path : flags.paths) {
-    if (path.empty()) throw UsageError("PATH: the value is empty. Give the --swap-path of a run.");
+    if (path.empty()) throw UsageError(fmt::format("PATH: the value is empty. {}", what_to_give));
     std::error_code error;
     any = any || std::filesystem::exists(path, error);
     if (error)
@@ -34,8 +36,7 @@ void check_paths(const InspectFlags& flags) {
                                    path, error.message()));
   }
   if (!any)  // one that is missing among others may be what is repaired
-    throw UsageError(
-        fmt::format("{} does not exist. Give the --swap-path of a run.", fmt::join(flags.paths, ", ")));
+    throw UsageError(fmt::format("{} does not exist. {}", fmt::join(flags.paths, ", "), what_to_give));
   require_different_folders("PATH", flags.paths);
 }
 
@@ -178,20 +179,30 @@ int run_checkpoint_repair(const InspectFlags& flags, const std::string& path, Io
   return print_checkpoint(flags, report);
 }
 
+int print_list(const InspectFlags& flags, const std::string& path,
+               const std::vector<ListedCheckpoint>& listed) {
+  fmt::print("{}", flags.json ? list_json(path, listed) + '\n' : list_text(path, listed));
+  return all_whole(listed) ? 0 : 1;
+}
+
 // None where the paths are not of checkpoints.
 std::optional<int> run_on_checkpoints(const InspectFlags& flags, IoEngine& io) {
   const std::string& path = flags.paths.front();
-  const std::vector<FoundCheckpoint> found = find_checkpoints(path);
-  if (!is_checkpoint(path) && found.empty()) return std::nullopt;
+  const bool is_one = is_checkpoint(path);
+  const std::vector<ListedCheckpoint> listed =
+      is_one ? std::vector<ListedCheckpoint>{} : list_checkpoints(path);
+  if (!is_one && listed.empty()) {
+    if (is_named_as_checkpoint(path)) throw UsageError(not_a_checkpoint(path));
+    return std::nullopt;
+  }
   if (flags.paths.size() > 1) throw UsageError("of checkpoints, one is inspected at a time: give one PATH.");
   if (flags.journal || flags.options.blocks)
     throw UsageError(fmt::format("{} is a checkpoint: --journal and --blocks are of swap paths.", path));
-  const std::string& one = is_checkpoint(path) ? path : found.back().path;
+  if (!is_one && !flags.repair && !flags.options.verify && !flags.options.hash)
+    return print_list(flags, path, listed);
+  const std::string one = checkpoint_at(path);
   if (flags.repair) return run_checkpoint_repair(flags, one, io);
-  if (is_checkpoint(path) || flags.options.verify || flags.options.hash)
-    return print_checkpoint(flags, look_at_checkpoint(flags, one, io));
-  fmt::print("{}", flags.json ? list_json(path, found) + '\n' : list_text(path, found));
-  return 0;
+  return print_checkpoint(flags, look_at_checkpoint(flags, one, io));
 }
 
 int run_inspect(const InspectFlags& flags) {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "headrace/errors.h"
 
@@ -23,10 +24,16 @@ void LogitsFile::add(std::span<const float> row) {
   ++rows_;
 }
 
+LogitsFile::~LogitsFile() {
+  std::error_code ignored;
+  if (!closed_ && std::filesystem::is_regular_file(path_, ignored)) std::filesystem::remove(path_, ignored);
+}
+
 void LogitsFile::close() {
   file_.seekp(0);
   write_header();
   file_.close();
+  closed_ = !file_.fail();
   if (!file_) throw Error(fmt::format("--logits {} could not be written: {}.", path_, std::strerror(errno)));
 }
 

@@ -13,6 +13,9 @@ class LogitsFile {
   // UsageError where it cannot be written.
   LogitsFile(const std::string& path, int columns);
   void add(std::span<const float> row);
+  ~LogitsFile();  // nothing half done is left
+  LogitsFile(const LogitsFile&) = delete;
+  LogitsFile& operator=(const LogitsFile&) = delete;
   // Says in the file how many rows there are; Error where not all was written.
   void close();
 
@@ -21,6 +24,7 @@ class LogitsFile {
 
   std::string path_;
   int columns_;
+  bool closed_ = false;
   std::uint64_t rows_ = 0;
   std::ofstream file_;
 };

@@ -135,8 +135,12 @@ std::string to_text(const PlanReport& report, const ResolvedOptions& options) {
                         format_bytes(report.traffic.reduce_scatter_bytes));
   text += disk_lines(memory, options);
   if (report.checkpoints.bytes > 0)
-    text += fmt::format("a checkpoint, all ranks: {} in {}\n", format_bytes(report.checkpoints.bytes),
-                        options.checkpoint.directory);
+    text += fmt::format(
+        "a checkpoint, all ranks: {} in {}{}\n", format_bytes(report.checkpoints.bytes),
+        options.checkpoint.directory,
+        report.checkpoints.available
+            ? fmt::format(", where {} is free for them", format_bytes(*report.checkpoints.available))
+            : "");
   if (report.io.written_bytes > 0) {
     text += fmt::format("NVMe a step, all ranks: {} read, {} written\n", format_bytes(report.io.read_bytes),
                         format_bytes(report.io.written_bytes));

@@ -23,7 +23,7 @@ Limit limit_of(const GenerateOptions& options) {
   const Bytes available = available_device_memory(options.device, launch_info());
   if (options.device_memory_bytes > 0 && options.device_memory_bytes <= available)
     return {options.device_memory_bytes,
-            fmt::format("--device-memory {}", format_bytes(options.device_memory_bytes))};
+            fmt::format("--device-memory is {}", format_bytes(options.device_memory_bytes))};
   return {available, fmt::format("this machine has {} available", format_bytes(available))};
 }
 

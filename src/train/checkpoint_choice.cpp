@@ -3,15 +3,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "headrace/checkpoint_report.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
+#include "headrace/kept_format.h"
 #include "headrace/log.h"
 #include "headrace/model_folder.h"
 
 namespace headrace {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::string newest_checkpoint(const ResolvedOptions& options) {
   const std::string& directory = options.checkpoint.directory;
@@ -38,13 +42,7 @@ std::string newest_checkpoint(const ResolvedOptions& options) {
 // The folder of a run's checkpoints is easily taken for one of them.
 std::string given_checkpoint(const std::string& path, std::string_view flag) {
   if (is_checkpoint(path)) return path;
-  const std::vector<FoundCheckpoint> inside = find_checkpoints(path);
-  if (!inside.empty())
-    throw UsageError(fmt::format("{}: {} holds {} checkpoint{}; give one of them, such as {}.", flag, path,
-                                 inside.size(), inside.size() == 1 ? "" : "s", inside.back().path));
-  throw UsageError(fmt::format(
-      "{}: {} is no checkpoint: {}. A checkpoint is a folder like step-00001200 with a manifest.json.", flag,
-      path, files::folder_exists(path) ? "it has no manifest.json" : "there is no such folder"));
+  throw UsageError(fmt::format("{}: {}", flag, not_a_checkpoint(path)));
 }
 
 }  // namespace
@@ -56,15 +54,15 @@ std::string checkpoint_to_load(const ResolvedOptions& options) {
   return settings.weights.empty() ? "" : given_checkpoint(settings.weights, "--load-weights");
 }
 
-StateFormat kept_states(const ResolvedOptions& options) {
-  StateFormat format = options.engine.state_format();
-  if (format.master == MasterDType::none)
-    format.master = options.engine.dtype == DType::f32 ? MasterDType::f32 : MasterDType::bf16;
-  return format;
-}
-
 void report_conversions(const ResolvedOptions& options, const CheckpointFacts& stored) {
-  const std::vector<std::string> texts = conversions(stored.states, kept_states(options));
+  const CheckpointSettings& settings = options.checkpoint;
+  if (settings.weights.empty() && !settings.directory.empty() && stored.parity > 0 && settings.parity == 0)
+    log_warning(
+        fmt::format("{0} has parity {1}, and this run saves without: --checkpoint-parity {1} goes on with it",
+                    stored.path, stored.parity));
+  StateFormat wanted = kept_format(options.engine);
+  if (!settings.weights.empty()) wanted.moments = stored.states.moments;  // they begin anew
+  const std::vector<std::string> texts = conversions(stored.states, wanted);
   if (texts.empty()) return;
   const bool loses = std::ranges::any_of(
       texts, [](const std::string& text) { return text.find("rounded") != std::string::npos; });
@@ -75,19 +73,45 @@ void report_conversions(const ResolvedOptions& options, const CheckpointFacts& s
     log_info(text);
 }
 
+void check_checkpoint_directory(const ResolvedOptions& options) {
+  const std::string& directory = options.checkpoint.directory;
+  if (directory.empty()) return;
+  std::error_code error;
+  fs::path place = fs::weakly_canonical(directory, error);
+  for (const std::string& path : options.swap_paths)
+    if (!error && fs::weakly_canonical(path, error) == place)
+      throw UsageError(fmt::format("--checkpoint-dir {} is {} too. Give a folder of its own, such as {}.",
+                                   directory, options.swap_path_name, files::join(directory, "checkpoints")));
+  for (; !error && place.has_relative_path(); place = place.parent_path())
+    if (is_named_as_checkpoint(place.string()) && is_checkpoint(place.string()))
+      throw UsageError(
+          fmt::format("--checkpoint-dir {} lies in a checkpoint. Give the folder of the run, {}.", directory,
+                      place.parent_path().string()));
+}
+
 void claim_checkpoints(const ResolvedOptions& options, bool goes_on) {
   const std::string& directory = options.checkpoint.directory;
-  require_free_checkpoints(directory);
+  try {
+    require_free_checkpoints(directory);
+  } catch (const IoError& error) {
+    throw UsageError(
+        fmt::format("--checkpoint-dir: {} Give a folder that this user can make and write.", error.what()));
+  }
   const std::vector<FoundCheckpoint> found = find_checkpoints(directory);
   if (goes_on || found.empty()) return;
-  log_warning(
-      fmt::format("{} holds {} checkpoint{} of an earlier run, the newest {}. This new run replaces those of "
-                  "the steps that it saves{}: --resume latest goes on from the newest, another "
-                  "--checkpoint-dir keeps them.",
-                  directory, found.size(), found.size() == 1 ? "" : "s", found.back().path,
-                  options.checkpoint.keep_last > 0
-                      ? fmt::format(", and removes all but the last {}", options.checkpoint.keep_last)
-                      : ""));
+  const std::string there =
+      fmt::format("{} holds {} checkpoint{} of an earlier run, the newest {}", directory, found.size(),
+                  found.size() == 1 ? "" : "s", found.back().path);
+  if (!options.checkpoint.overwrite)
+    throw UsageError(
+        fmt::format("{}. Give --resume latest to go on from it, another --checkpoint-dir to keep them, or "
+                    "--overwrite-checkpoints to save among them.",
+                    there));
+  log_info(fmt::format(
+      "{}: this run replaces those of the steps that it saves{}", there,
+      options.checkpoint.keep_last > 0
+          ? fmt::format(", and removes all but the last {} of all of them", options.checkpoint.keep_last)
+          : ""));
 }
 
 CheckpointOptions checkpoint_options(const ResolvedOptions& options) {

@@ -11,12 +11,13 @@ namespace headrace {
 // The path of the one to load; empty where none was asked for, or there is none yet and that was allowed.
 // UsageError where it is not there.
 std::string checkpoint_to_load(const ResolvedOptions& options);
-// The types in which a checkpoint of this run keeps its states.
-StateFormat kept_states(const ResolvedOptions& options);
-// What loading it into this run's types of states changes: a warning where bits are lost.
+// What loading it into this run's types of states changes, a warning where bits are lost; and whether the
+// run saves without the parity that it has.
 void report_conversions(const ResolvedOptions& options, const CheckpointFacts& stored);
-// Before anything is replaced: UsageError where another job saves in the folder; a warning where a new run
-// will replace what an earlier one saved.
+// UsageError where --checkpoint-dir is no place for them: a swap path, or within a checkpoint.
+void check_checkpoint_directory(const ResolvedOptions& options);
+// Before anything is replaced: UsageError where the folder cannot be written, where another job saves in it,
+// and where a new run would mix with what an earlier one saved, unless --overwrite-checkpoints asks for it.
 void claim_checkpoints(const ResolvedOptions& options, bool goes_on);
 CheckpointOptions checkpoint_options(const ResolvedOptions& options);
 

@@ -7,8 +7,8 @@
 #include "headrace/checkpoint_space.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
+#include "headrace/kept_format.h"
 #include "headrace/log.h"
-#include "src/train/checkpoint_choice.h"
 #include "src/train/swap_path.h"
 
 namespace headrace {
@@ -137,7 +137,7 @@ Bytes most_needed(const SavePlan& plan, std::uint64_t saves) {
 }
 
 Bytes bytes_of_checkpoint(const ResolvedOptions& options, const RunPlan& plan) {
-  return checkpoint_bytes(plan.request.units, kept_states(options), options.launch.size,
+  return checkpoint_bytes(plan.request.units, kept_format(options.engine), options.launch.size,
                           static_cast<std::uint32_t>(options.checkpoint.parity));
 }
 
@@ -147,7 +147,8 @@ CheckpointSpace checkpoint_space(const ResolvedOptions& options, const RunPlan& 
   space.bytes = bytes_of_checkpoint(options, plan);
   const SavePlan saves = save_plan(options, space.bytes);
   try {
-    look_for_shortage(space, saves, options.checkpoint.directory, available_for(options, plan));
+    space.available = available_for(options, plan);
+    look_for_shortage(space, saves, options.checkpoint.directory, *space.available);
   } catch (const IoError&) {  // of a folder that is not to be seen from here, which saving tells
   }
   return space;

@@ -134,6 +134,7 @@ constexpr Condition conditions[] = {
     {"async_save", false, checkpoint_folder, saves, "false"},
     {"save_buffers", true, "--async-save and a folder for checkpoints", saves_beside},
     {"checkpoint_parity", false, checkpoint_folder, saves, "0"},
+    {"overwrite_checkpoints", false, checkpoint_folder, saves, "false"},
     {"allow_fresh", false, "--resume latest", resumes_latest, "false"},
     {"token_bits", false, "token ids (--data FILE.bin)", reads_ids},
     {"eval_every", false, "held-out text (--eval-data FILE)", evaluates, "0"},

@@ -85,6 +85,7 @@ RankSample combine_ranks(const RankSample& own, Communicator& communicator, Devi
     all.device_peak_bytes = std::max(all.device_peak_bytes, rank.device_peak_bytes);
     all.host_peak_bytes = std::max(all.host_peak_bytes, rank.host_peak_bytes);
     all.stop_requested += rank.stop_requested;
+    all.terminated += rank.terminated;
   }
   return all;
 }

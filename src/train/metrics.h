@@ -22,7 +22,7 @@ struct RankSample {
   Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;
   Bytes all_gather_bytes = 0, reduce_scatter_bytes = 0, all_reduce_bytes = 0;
   Bytes device_peak_bytes = 0, host_peak_bytes = 0;
-  std::uint64_t stop_requested = 0;
+  std::uint64_t stop_requested = 0, terminated = 0;  // ranks that were asked to stop; those by SIGTERM
 };
 struct StepMetrics {
   std::uint64_t step = 0;

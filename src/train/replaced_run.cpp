@@ -64,7 +64,7 @@ std::string age_of(const Paths& rank_folders) {
   if (seconds >= 2 * day) return fmt::format("{} days ago", seconds / day);
   if (seconds >= 2 * hour) return fmt::format("{} hours ago", seconds / hour);
   if (seconds >= 2 * minute) return fmt::format("{} minutes ago", seconds / minute);
-  return fmt::format("{} seconds ago", std::max<long>(seconds, 0));
+  return seconds == 1 ? "1 second ago" : fmt::format("{} seconds ago", std::max<long>(seconds, 0));
 }
 
 // Folders that were given and belong to one store; without an id, one whose description cannot be read.

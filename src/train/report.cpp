@@ -31,8 +31,9 @@ std::string placement_line(std::string_view what, const Placement& placement, in
 // When a run saves, and what it keeps.
 std::string saving_text(const ResolvedOptions& options, Bytes bytes) {
   const CheckpointSettings& settings = options.checkpoint;
-  std::string text =
-      settings.every == 0 ? ", one at the end" : fmt::format(", every {} steps", settings.every);
+  std::string text = settings.every == 0   ? ", one at the end"
+                     : settings.every == 1 ? ", every step"
+                                           : fmt::format(", every {} steps", settings.every);
   if (settings.parity > 0) text += fmt::format(", parity {}", settings.parity);
   if (settings.keep_last > 0) text += fmt::format(", the last {} kept", settings.keep_last);
   text += fmt::format(", {} each", format_bytes(bytes));
@@ -131,7 +132,8 @@ std::string source_of_weights(const Session& session) {
   if (options.resume_swap)
     return fmt::format("reading the states from {} ...", path_list(options.swap_paths));
   if (!session.inputs.checkpoint.empty())
-    return fmt::format("reading the states from {} ...", session.inputs.checkpoint);
+    return fmt::format("reading the {} from {} ...",
+                       options.checkpoint.weights.empty() ? "states" : "weights", session.inputs.checkpoint);
   if (session.inputs.weights)
     return fmt::format("reading {} parameters from {} ({}) ...", size, options.model_folder,
                        session.inputs.weights->summary());

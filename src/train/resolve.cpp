@@ -134,6 +134,7 @@ void copy_run(const Settings& settings, ResolvedOptions& options) {
                         .asynchronous = settings.async_save,
                         .resume_latest = settings.resume_checkpoint == "latest",
                         .allow_fresh = settings.allow_fresh,
+                        .overwrite = settings.overwrite_checkpoints,
                         .resume = settings.resume_checkpoint == "latest" ? "" : settings.resume_checkpoint,
                         .weights = settings.load_weights};
   options.metrics_path = settings.metrics_path;

@@ -45,8 +45,7 @@ void RunSaves::try_to(std::uint64_t step, const Save& save) {
     outcome_.save_failure = error.what();
     if (session_.rank() == 0)
       log_warning(
-          fmt::format("step {} was not saved: {} The run goes on; what was saved before is as it was.", step,
-                      error.what()));
+          fmt::format("step {} was not saved: {} What was saved before is as it was.", step, error.what()));
   }
 }
 
@@ -54,6 +53,7 @@ void RunSaves::tell(const Checkpointer::Saved& saved) {
   outcome_.checkpoint = saved.path;
   outcome_.save_failure.clear();
   if (session_.rank() != 0) return;
+  if (!saved.problem.empty()) log_warning(fmt::format("saved {}, but {}", saved.path, saved.problem));
   log_info(fmt::format("saved {}: {} in {:.1f} s{}", saved.path, format_bytes(saved.bytes), saved.seconds,
                        saved.held_up_seconds < noticed
                            ? ""
@@ -103,13 +103,6 @@ void RunSaves::end_failed(const std::exception& failure) {
   } catch (const Error& error) {
     log_warning(fmt::format("step {} was not saved: {}", begun_, error.what()));
   }
-}
-
-void RunSaves::refuse_unsaved_end() const {
-  if (outcome_.save_failure.empty()) return;
-  throw Error(fmt::format("the last checkpoint could not be saved: {}{}", outcome_.save_failure,
-                          outcome_.checkpoint ? fmt::format(" The newest is {}.", *outcome_.checkpoint)
-                                              : std::string(" No checkpoint of this run was.")));
 }
 
 }  // namespace headrace

@@ -15,7 +15,6 @@ class RunSaves {
   void after_step(bool end);
   // A run that fails keeps what was begun, where that can be.
   void end_failed(const std::exception& failure);
-  void refuse_unsaved_end() const;  // Error where the last one failed
 
  private:
   bool is_due(bool end) const;

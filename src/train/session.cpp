@@ -84,6 +84,7 @@ RunInputs check_inputs(const ResolvedOptions& options) {
   check_swap_path(options);
   refuse_inside_data(options, "--metrics", options.metrics_path);
   refuse_inside_data(options, "--checkpoint-dir", options.checkpoint.directory);
+  check_checkpoint_directory(options);
   RunPlan plan = plan_run(options);
   std::string checkpoint = checkpoint_to_load(options);
   std::optional<ModelWeights> weights = open_weights(options, plan, checkpoint);
@@ -103,6 +104,8 @@ void Session::open_backends(StopSignals& signals) {
   claim_swap_path(options, inputs.plan, inputs.checkpoint, *backends.communicator);
   require_room_for_checkpoints(options, inputs.plan, rank() == 0);
   if (rank() == 0 && !options.checkpoint.directory.empty()) claim_checkpoints(options, goes_on());
+  if (rank() == 0 && options.checkpoint.directory.empty() && !options.checkpoint.resume.empty())
+    log_info("no checkpoint is saved by this run: --checkpoint-dir DIR says where to");
   if (rank() == 0) warn_of_poor_paths(options);
   take_arena(*backends.device);
 }

@@ -10,10 +10,8 @@
 namespace headrace {
 namespace {
 
-constexpr int interrupted_status = 130, terminated_status = 143;
-
-enum Phase : int { preparing, connecting, replacing, stepping };
-std::atomic<int> phase{preparing}, stop_requests{0}, interrupts{0};
+enum Phase : int { preparing, connecting, replacing, stepping, failing };
+std::atomic<int> phase{preparing}, stop_requests{0}, interrupts{0}, terminations{0};
 static_assert(std::atomic<int>::is_always_lock_free, "the handlers may only touch lock-free state");
 
 void say(std::string_view text) {
@@ -22,18 +20,22 @@ void say(std::string_view text) {
 
 [[noreturn]] void end_before_the_first_step() {
   if (interrupts.load() > 0) say("\nheadrace: stopped before the first step; nothing was replaced\n");
-  ::_exit(interrupted_status);
+  ::_exit(StopSignals::exit_status(false));
 }
 
 // Only calls that are safe in a handler: write, _exit, lock-free atomics.
 void handle(int signal) {
-  if (signal == SIGTERM) ::_exit(terminated_status);
-  if (signal == SIGINT && interrupts.fetch_add(1) > 0) ::_exit(interrupted_status);
+  const int before = interrupts.load() + terminations.load();
+  if (signal == SIGINT) interrupts.fetch_add(1);
+  if (signal == SIGTERM) terminations.fetch_add(1);
+  if (signal != SIGUSR1 && before > 0) ::_exit(StopSignals::exit_status(signal == SIGTERM));
+  if (signal == SIGTERM && phase.load() != stepping) ::_exit(StopSignals::exit_status(true));
   const bool first =
       stop_requests.fetch_add(1) == 0;  // before the phase is read: begin_replacing() reads after
   const int now = phase.load();
   if (now == preparing) end_before_the_first_step();
-  if (!first || signal != SIGINT || now == connecting) return;
+  if (now == failing && signal == SIGINT) ::_exit(StopSignals::exit_status(false));
+  if (!first || signal != SIGINT || now == connecting || now == failing) return;
   say(now == replacing ? "\nheadrace: stopping after the first step; press Ctrl-C again to end at once\n"
                        : "\nheadrace: stopping after this step; press Ctrl-C again to end at once\n");
 }
@@ -47,6 +49,7 @@ StopSignals::StopSignals() {
   phase = preparing;
   stop_requests = 0;
   interrupts = 0;
+  terminations = 0;
   struct sigaction action {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
@@ -74,8 +77,16 @@ void StopSignals::begin_steps() {
   phase = stepping;
 }
 
+void StopSignals::begin_failing() {
+  phase = failing;
+}
+
 bool StopSignals::requested() const {
   return stop_requests.load() > 0;
+}
+
+bool StopSignals::terminated() const {
+  return terminations.load() > 0;
 }
 
 }  // namespace headrace

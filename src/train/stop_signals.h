@@ -1,6 +1,7 @@
-// Signals of a run. SIGINT and SIGUSR1 ask for a stop after the step in progress; a second SIGINT ends the
-// process at once. While a run prepares, one is enough and ends it with status 130: nothing is replaced yet.
-// SIGTERM ends it at once with status 143: what the last commit wrote stays whole.
+// Signals of a run. SIGINT, SIGTERM and SIGUSR1 ask for a stop after the step in progress, which is saved; a
+// second SIGINT or SIGTERM ends the process at once, and what the last commit and the last save wrote stays
+// whole. While a run prepares, one is enough and ends it: nothing is replaced yet. A launcher sends SIGTERM
+// to ranks that it gives up, so before the first step that one always ends the process.
 #pragma once
 
 #include <exception>
@@ -19,8 +20,12 @@ class StopSignals {
   // From here on a signal asks, and no longer ends the process by itself: what requested() does not say right
   // after this call comes too late to keep what is replaced.
   void begin_replacing();
-  void begin_steps();  // there is a step to finish
+  void begin_steps();    // there is a step to finish
+  void begin_failing();  // a signal ends the process again: there is nothing to wait for
   bool requested() const;
+  bool terminated() const;  // one of the requests was SIGTERM
+  // Of a process that was stopped, as a shell would say it: 130 (SIGINT), 143 (SIGTERM).
+  static int exit_status(bool terminated) { return terminated ? 143 : 130; }
 };
 
 // A stop was asked for while the run prepared.

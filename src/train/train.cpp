@@ -21,8 +21,6 @@
 namespace headrace {
 namespace {
 
-constexpr int stopped_status = 130;
-
 RunSummary summarise(Session& session) {
   RunSummary summary;
   summary.steps = session.state.iteration;
@@ -37,6 +35,16 @@ RunSummary summarise(Session& session) {
   largest_of_ranks(summary.host_peak.bytes, communicator, *session.backends.device);
   largest_of_ranks({&summary.peak_rss_bytes, 1}, communicator, *session.backends.device);
   return summary;
+}
+
+// Why the last save failed was said when it did.
+int exit_status(const RunOutcome& outcome, bool speaks) {
+  if (outcome.save_failure.empty()) return outcome.stopped ? StopSignals::exit_status(outcome.terminated) : 0;
+  if (speaks)
+    fmt::print(stderr, "headrace: the last checkpoint could not be saved. {}\n",
+               outcome.checkpoint ? fmt::format("The newest is {}.", *outcome.checkpoint)
+                                  : "No checkpoint of this run was.");
+  return 1;
 }
 
 int run(Session& session, StopSignals& signals) {
@@ -64,7 +72,7 @@ int run(Session& session, StopSignals& signals) {
   metrics.write(summary);
   if (speaks) fmt::print("{}", end_report(session, outcome, summary));
   std::fflush(stdout);
-  return outcome.stopped ? stopped_status : 0;
+  return exit_status(outcome, speaks);
 }
 
 int run_unless_stopped(Session& session, StopSignals& signals) {
@@ -72,7 +80,7 @@ int run_unless_stopped(Session& session, StopSignals& signals) {
     return run(session, signals);
   } catch (const StoppedBeforeStart& stopped) {
     if (session.rank() == 0) log_warning(stopped.what());
-    return stopped_status;
+    return StopSignals::exit_status(signals.terminated());
   }
 }
 
@@ -108,6 +116,7 @@ int train(const ResolvedOptions& options) {
   } catch (const std::exception& error) {
     // Unwinding the session would wait for ranks that wait for this one: the launcher ends them when this
     // process ends.
+    signals.begin_failing();
     const int status = report_error(error, options.launch);
     std::_Exit(status);
   }

@@ -1,5 +1,7 @@
 #include "src/train/training_loop.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cmath>
 
@@ -122,6 +124,7 @@ StepMetrics StepRunner::run(const StopSignals& signals) {
   own.device_peak_bytes = session_.engine->device_budget().peak_total();
   own.host_peak_bytes = session_.engine->host_budget().peak_total();
   own.stop_requested = signals.requested() ? 1 : 0;
+  own.terminated = signals.terminated() ? 1 : 0;
   metrics.ranks = combine_ranks(own, *session_.backends.communicator, *session_.backends.device);
   return metrics;
 }
@@ -140,6 +143,12 @@ void note(RunOutcome& outcome, const StepMetrics& metrics) {
   ++outcome.steps;
   outcome.skipped_steps += metrics.skipped ? 1 : 0;
   outcome.skipped_in_a_row = metrics.skipped ? outcome.skipped_in_a_row + 1 : 0;
+}
+
+// The same on every rank: all of them end after the same step.
+void note_stop(RunOutcome& outcome, const RankSample& ranks, bool last) {
+  outcome.stopped = ranks.stop_requested > 0 && !last;
+  outcome.terminated = outcome.stopped && ranks.terminated > 0;
 }
 
 }  // namespace
@@ -173,8 +182,11 @@ void run_steps(Session& session, const StopSignals& signals, MetricsFile& metric
   StepRunner runner(session);
   while (session.state.iteration < options.steps && !outcome.stopped) {
     StepMetrics metrics = runner.run(signals);
-    outcome.stopped = metrics.ranks.stop_requested > 0 && metrics.step < options.steps;
     const bool last = metrics.step == options.steps;
+    note_stop(outcome, metrics.ranks, last);
+    if (outcome.stopped && session.rank() == 0)
+      log_info(fmt::format("stopping after step {}, as a signal asked{}", metrics.step,
+                           session.checkpointer ? ": it is saved" : ""));
     if (wants_evaluation(options, metrics.step, last)) metrics.eval_loss = evaluate(session);
     note(outcome, metrics);
     saves.after_step(last || outcome.stopped);
@@ -196,7 +208,6 @@ RunOutcome run_steps(Session& session, const StopSignals& signals, MetricsFile& 
     throw;
   }
   refuse_skipping_all(session, outcome);
-  saves.refuse_unsaved_end();
   return outcome;
 }
 

@@ -12,7 +12,7 @@ namespace headrace {
 
 // What the end of a run reports beside its summary.
 struct RunOutcome {
-  bool stopped = false;  // by a signal
+  bool stopped = false, terminated = false;  // by a signal; by SIGTERM
   std::optional<double> first_loss, last_loss, eval_loss;
   Bytes nvme_read_bytes = 0, nvme_written_bytes = 0;
   std::uint64_t steps = 0, skipped_steps = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "headrace/engine.h"
+#include "headrace/kept_format.h"
 #include "headrace/optimizer_blocks.h"
 #include "src/zero/partition.h"
 
@@ -103,9 +104,6 @@ std::vector<Bytes> piece_bytes(const UnitPlan& unit, Bytes element_bytes);
 inline std::uint64_t block_numel(const EngineOptions& options) {
   return block_numel(options.swap_block_bytes, options.state_format());
 }
-
-// The states with the master as it is kept: with MasterDType::none that is the parameters.
-StateFormat kept_format(const EngineOptions& options);
 
 // The part of a block of the unit for which this rank answers: of replicated states its own shard.
 Range answered_for(const UnitPlan& unit, Range block);

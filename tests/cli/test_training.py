@@ -137,9 +137,9 @@ class Stop(ProgramTest):
     def test_ctrl_c_stops_after_the_step(self):
         self.assertIn("stopped after step", self.stop_with(signal.SIGINT, 130))
 
-    def test_sigterm_leaves_the_last_commit_resumable(self):
+    def test_sigterm_stops_after_the_step_and_resume_equals_an_uninterrupted_run(self):
         expected = self.uninterrupted_hash()
-        self.stop_with(signal.SIGTERM, 143)
+        self.assertIn("stopped after step", self.stop_with(signal.SIGTERM, 143))
         self.resume_reaches(expected)
 
     def test_resume_of_a_finished_run_has_nothing_left_to_do(self):

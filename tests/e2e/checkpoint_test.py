@@ -1,6 +1,9 @@
 """Checkpoints as users save and load them: at any number of ranks, in any placement, and what is said where one cannot."""
 import fcntl
+import os
+import signal
 import subprocess
+import time
 
 import headrace_job
 import job_test
@@ -128,9 +131,17 @@ class Checkpoints(job_test.JobTest):
             refused = self.run_with(steps=6, resume="latest", allow_fresh=fresh, **RESIDENT)
             self.assert_status(2, refused)
             self.assert_says(refused, "step-00000004 is missing or damaged", f"--resume {self.checkpoints}/step-00000002")
-        anew = self.run_with(steps=2, **RESIDENT)
-        self.assert_status(0, anew)
-        self.assert_says(anew, "holds 1 checkpoint of an earlier run", "--resume latest")
+
+    def test_a_new_run_saves_among_the_checkpoints_of_another_only_when_asked_for(self):
+        first = self.run_with(steps=2, **RESIDENT)
+        self.assert_status(0, first)
+        for more in ({}, {"load_weights": self.newest()}):
+            anew = self.run_with(steps=4, overwrite_checkpoints=None, **more, **RESIDENT)
+            self.assert_status(2, anew)
+            self.assert_says(anew, "holds 1 checkpoint of an earlier run", "--resume latest", "--overwrite-checkpoints")
+        self.assertEqual(["step-00000002"], [path.name for path in self.checkpoints.glob("step-*")])
+        for more in ({"resume": "latest"}, {"overwrite_checkpoints": True}):
+            self.assert_status(0, self.run_with(steps=4, **{"overwrite_checkpoints": None, **more}, **RESIDENT))
 
     def test_a_store_without_a_committed_step_is_refused_in_words_where_checkpoints_are_saved(self):
         self.assert_status(0, self.run_with(durability="none", checkpoint_dir=None))
@@ -197,6 +208,54 @@ class Checkpoints(job_test.JobTest):
             self.assertLess(abs(losses[0] - losses[1]) / losses[0], 1e-6, losses)
             for kept in self.checkpoints.glob("step-*"):
                 subprocess.run(["rm", "-r", str(kept)], check=True)
+
+    def stopped_by(self, signals, status, ranks=1, **more):
+        """A run with `signals` sent to all its ranks, one every tenth of a second."""
+        folder = self.folder / f"stopped-{len(list(self.folder.iterdir()))}"
+        folder.mkdir()
+        options = {"steps": 100000, "stage": 0, "checkpoint_dir": self.checkpoints, **RESIDENT, **more}
+        job = headrace_job.Job(self.program, self.options(**options), folder, ranks)
+        self.assertTrue(job.wait_for_steps(2))
+        pids = job.rank_pids()
+        for number in signals:
+            for pid in pids:
+                os.kill(pid, number)
+            time.sleep(0.1)
+        stopped = job.wait(60)
+        self.assert_status(status, stopped)
+        return stopped
+
+    def test_sigterm_and_ctrl_c_end_a_run_after_a_step_that_all_ranks_have_and_save_it(self):
+        for number, status, ranks, more in ((signal.SIGTERM, 143, 1, {}), (signal.SIGINT, 130, 1, {"async_save": True}),
+                                            (signal.SIGTERM, 143, 3, {"offload_optimizer": "cpu", "stage": 2})):
+            stopped = self.stopped_by([number], status, ranks, **more)
+            self.assertIn(str(self.newest()), stopped.stdout)
+            step = stopped.steps[-1]["step"]
+            self.assert_says(stopped, f"stopping after step {step}, as a signal asked: it is saved")
+            checked, report = headrace_job.inspect_json(self.program, self.newest(), "--verify")
+            self.assertEqual((0, step, ranks), (checked, report["step"], report["world_size"]), report)
+            resumed = self.run_with(1, steps=step + 1, resume="latest", dtype="bf16", **RESIDENT)
+            self.assert_status(0, resumed)
+            self.assert_says(resumed, f"continues after step {step}")
+
+    def test_a_stop_right_after_a_save_saves_that_step_once(self):
+        stopped = self.stopped_by([signal.SIGTERM], 143, save_every=1)
+        self.assertEqual(len(stopped.steps), stopped.stderr.count("saved "))
+
+    def test_a_second_signal_ends_a_run_at_once(self):
+        slow = {"accumulation": 4096, "steps": 100000}  # steps that no test waits for
+        folder = self.folder / "slow"
+        folder.mkdir()
+        job = headrace_job.Job(self.program, self.options(**{**slow, "checkpoint_dir": self.checkpoints, **RESIDENT}), folder)
+        while "initialising" not in job.err.read_text():
+            time.sleep(0.01)
+        time.sleep(1)
+        job.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        self.assertIsNone(job.process.poll())
+        job.process.send_signal(signal.SIGTERM)
+        self.assert_status(143, job.wait(10))
+        self.assertEqual([], list(self.checkpoints.glob("step-*")))
 
     def test_a_stopped_run_saves_and_a_checkpoint_of_another_model_is_refused_by_name(self):
         job = headrace_job.Job(self.program, self.options(steps=100000, checkpoint_dir=self.checkpoints, **RESIDENT), self.folder)

@@ -1,5 +1,6 @@
 """A save that is killed, fails or runs out of space: the newest complete checkpoint stays, and training goes on."""
 import subprocess
+import time
 import unittest
 
 import headrace_job
@@ -23,7 +24,8 @@ class Saves(job_test.JobTest):
         folder.mkdir()
         self.checkpoints, self.calls = folder / "checkpoints", folder / "calls"
         prefix = job_test.with_system_calls(calls=self.calls, **variables)
-        options = self.options(steps=2, save_every=1, io="threads", checkpoint_dir=self.checkpoints, **RESIDENT, **{**self.more, **(more or {})})
+        options = self.options(**{**RESIDENT, "steps": 2, "save_every": 1, "io": "threads", "checkpoint_dir": self.checkpoints,
+                                  **self.more, **(more or {})})
         return headrace_job.train(self.program, options, folder, ranks, prefix=prefix)
 
     def newest(self):
@@ -115,6 +117,34 @@ class Saves(job_test.JobTest):
                 self.assertEqual(2, len(outcome.steps))
                 self.assertEqual(1, self.newest())
                 self.assertFalse(list(self.checkpoints.glob("*.partial")))
+                self.assertIn("state_hash", outcome.stdout)  # the summary is there all the same
+                self.assertEqual(1, outcome.stderr.count("was not saved"))
+
+    def test_what_fails_once_a_checkpoint_is_whole_is_told_as_saved_but(self):
+        for call, suffix, skip, code, says in (("pwrite", "latest.new", 1, ENOSPC, "`latest`"), ("rename", "latest.new", 1, EIO, "`latest`"),
+                                               ("rename", "step-00000001", 0, EIO, "old ones could be removed")):
+            with self.subTest(call=call, path=suffix):
+                outcome = self.train_with(more={"keep_last": 1}, fault=f"{call}:{suffix}:{skip}:{code}")
+                self.assertIn("FAULT ", self.calls.read_text())
+                self.assert_status(0, outcome)
+                self.assert_says(outcome, "step-00000002, but", says)
+                self.assertNotIn("was not saved", outcome.stderr)
+                self.assertEqual(2, self.newest())
+
+    def test_a_rank_that_fails_alone_beside_a_save_writes_it_to_its_end_and_the_job_ends_with_the_reason(self):
+        more = {"async_save": True, "offload_optimizer": "nvme", "swap_path": self.folder / "swap", "overwrite_swap": True, "stage": 2}
+        whole = self.train_with(2, more={**more, "steps": 1})
+        self.assert_status(0, whole)
+        written = sum(line.startswith("pwrite") and line.endswith("/rank-00001/extents.bin") for line in self.calls.read_text().splitlines())
+        self.assertGreater(written, 0)
+        begun = time.monotonic()
+        outcome = self.train_with(2, more={**more, "steps": 3, "timeout": 40}, fault_rank=1, delay=".safetensors:300",
+                                  fault=f"pwrite:/rank-00001/extents.bin:{written}:{EIO}:1000")
+        self.assertNotEqual(0, outcome.status, outcome)
+        self.assertLess(time.monotonic() - begun, 30)
+        self.assert_says(outcome, "rank 1", "Input/output error", "The checkpoint of step 1 is written to its end")
+        self.assertEqual(1, len(outcome.steps), outcome)
+        self.assertEqual(1, self.newest())
 
     def test_what_fails_on_one_rank_is_told_by_all_and_the_next_save_succeeds(self):
         for fault, why in (("pwrite:.safetensors:0:28", "No space left"), ("pread:.safetensors:0:5", "Input/output error")):

@@ -6,24 +6,30 @@
 //   HEADRACE_TEST_FAULT_RANK=R      only in this rank of an mpirun job
 //   HEADRACE_TEST_CALLS=FILE        each such call appends "CALL PATH", or "FAULT CALL PATH" where it failed
 //   HEADRACE_TEST_KILL=TEXT:N       SIGKILL in the place of the N-th call (from 0) on a path with TEXT in it
+//   HEADRACE_TEST_DELAY=TEXT:N      each such call on a path with TEXT in it takes N milliseconds longer
 //   HEADRACE_TEST_ALARM=N           SIGALRM every N microseconds, with a handler that restarts nothing
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <string>
+#include <thread>
+
+#include "tests/support/real_calls.h"
 
 namespace {
+
+using headrace::testing::path_of;
+using headrace::testing::real_call;
 
 struct Fault {
   std::string call, suffix;
@@ -58,20 +64,8 @@ const Fault& fault() {
   return *once;
 }
 
-template <class Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
-}
-
-std::string path_of(int fd) {
-  std::array<char, 4096> buffer;
-  const ssize_t got =
-      ::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), buffer.data(), buffer.size());
-  return {buffer.data(), got > 0 ? static_cast<std::size_t>(got) : 0};
-}
-
 void note(const std::string& line) {
-  static const auto real_open = next<int (*)(const char*, int, ...)>("open");
+  static const auto real_open = real_call<int (*)(const char*, int, ...)>("open");
   static const int log =
       *variable("HEADRACE_TEST_CALLS") == '\0'
           ? -1
@@ -87,9 +81,17 @@ void kill_at(const std::string& path) {
   if (seen++ == std::atol(wanted->c_str() + colon + 1)) ::raise(SIGKILL);
 }
 
+void delay(const std::string& path) {
+  static const std::string* const wanted = new std::string(variable("HEADRACE_TEST_DELAY"));
+  const std::size_t colon = wanted->rfind(':');
+  if (colon == std::string::npos || path.find(wanted->substr(0, colon)) == std::string::npos) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::atol(wanted->c_str() + colon + 1)));
+}
+
 // Whether this call is the one that fails; errno is then set.
 bool fails(const char* call, const std::string& path) {
   kill_at(path);
+  delay(path);
   static std::atomic<long> seen{0};
   bool hit = call == fault().call && path.ends_with(fault().suffix);
   if (hit) {
@@ -118,7 +120,7 @@ __attribute__((constructor)) void start_alarm() {
 extern "C" {
 
 int open(const char* path, int flags, ...) {
-  static const auto real = next<int (*)(const char*, int, ...)>("open");
+  static const auto real = real_call<int (*)(const char*, int, ...)>("open");
   va_list arguments;
   va_start(arguments, flags);
   const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
@@ -127,47 +129,47 @@ int open(const char* path, int flags, ...) {
 }
 
 ssize_t pread(int fd, void* data, size_t bytes, off_t offset) {
-  static const auto real = next<ssize_t (*)(int, void*, size_t, off_t)>("pread");
+  static const auto real = real_call<ssize_t (*)(int, void*, size_t, off_t)>("pread");
   return fails("pread", path_of(fd)) ? -1 : real(fd, data, bytes, offset);
 }
 
 ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
-  static const auto real = next<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
+  static const auto real = real_call<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
   return fails("pwrite", path_of(fd)) ? -1 : real(fd, data, bytes, offset);
 }
 
 int fsync(int fd) {
-  static const auto real = next<int (*)(int)>("fsync");
+  static const auto real = real_call<int (*)(int)>("fsync");
   return fails("fsync", path_of(fd)) ? -1 : real(fd);
 }
 
 int fdatasync(int fd) {
-  static const auto real = next<int (*)(int)>("fdatasync");
+  static const auto real = real_call<int (*)(int)>("fdatasync");
   return fails("fdatasync", path_of(fd)) ? -1 : real(fd);
 }
 
 int ftruncate(int fd, off_t bytes) noexcept {
-  static const auto real = next<int (*)(int, off_t)>("ftruncate");
+  static const auto real = real_call<int (*)(int, off_t)>("ftruncate");
   return fails("ftruncate", path_of(fd)) ? -1 : real(fd, bytes);
 }
 
 int fallocate(int fd, int mode, off_t offset, off_t bytes) {
-  static const auto real = next<int (*)(int, int, off_t, off_t)>("fallocate");
+  static const auto real = real_call<int (*)(int, int, off_t, off_t)>("fallocate");
   return fails("fallocate", path_of(fd)) ? -1 : real(fd, mode, offset, bytes);
 }
 
 int rename(const char* from, const char* to) noexcept {
-  static const auto real = next<int (*)(const char*, const char*)>("rename");
+  static const auto real = real_call<int (*)(const char*, const char*)>("rename");
   return fails("rename", from) ? -1 : real(from, to);
 }
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
-  static const auto real = next<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
+  static const auto real = real_call<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
   return fails("renameat2", from) ? -1 : real(from_folder, from, to_folder, to, flags);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
-  static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
+  static const auto real = real_call<int (*)(const char*, mode_t)>("mkdir");
   return fails("mkdir", path) ? -1 : real(path, mode);
 }
 

@@ -40,10 +40,12 @@ def write_corpus(path, size_bytes=1 << 17, seed=7):
 
 def flags(options):
     """{"batch_size": 2, "recompute": True} -> ["--batch-size", "2", "--recompute"]; None and False are left out, of a list each
-    value has the flag. Who resumes from the swap path overwrites nothing."""
+    value has the flag. Who resumes from the swap path overwrites nothing, nor does who saves no checkpoint."""
     result = []
     for name, values in options.items():
         if name == "overwrite_swap" and options.get("resume") == "swap":
+            continue
+        if name == "overwrite_checkpoints" and options.get("checkpoint_dir") is None:
             continue
         for value in values if isinstance(values, list) else [values]:
             if value is None or value is False:

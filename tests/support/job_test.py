@@ -19,11 +19,11 @@ class JobTest(unittest.TestCase):
         self.corpus = headrace_job.write_corpus(self.folder / "corpus.txt")
 
     def options(self, **more):
-        """A tiny run whose optimizer states are on NVMe, in the place of one before it."""
+        """A tiny run whose optimizer states are on NVMe, in the place of one before it, as are its checkpoints."""
         swap = self.folder / "swap"
         swap.mkdir(exist_ok=True)
         return {**headrace_job.TINY_MODEL, "data": self.corpus, "steps": 3, "schedule": "constant", "stage": 3,
-                "offload_optimizer": "nvme", "swap_path": swap, "overwrite_swap": True, **more}
+                "offload_optimizer": "nvme", "swap_path": swap, "overwrite_swap": True, "overwrite_checkpoints": True, **more}
 
     def train(self, ranks=1, name="run", environment=None, prefix=(), **more):
         return headrace_job.train(self.program, self.options(**more), self.folder / name, ranks, environment=environment,

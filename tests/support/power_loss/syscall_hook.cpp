@@ -1,16 +1,16 @@
 #include "tests/support/power_loss/syscall_hook.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
+
+#include "tests/support/real_calls.h"
 
 namespace headrace::testing {
 namespace {
@@ -18,18 +18,6 @@ namespace {
 std::mutex hook_mutex;
 std::string hooked_folder;
 SyscallHook::Before hooked;
-
-template <class Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
-}
-
-std::string path_of(int fd) {
-  std::array<char, 4096> buffer;
-  const ssize_t got =
-      ::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), buffer.data(), buffer.size());
-  return {buffer.data(), got > 0 ? static_cast<std::size_t>(got) : 0};
-}
 
 std::string path_at(int folder, const char* path) {
   return folder == AT_FDCWD || *path == '/' ? path : path_of(folder) + "/" + path;
@@ -97,7 +85,7 @@ using headrace::testing::FileEvent;
 extern "C" {
 
 int open(const char* path, int flags, ...) {
-  static const auto real = headrace::testing::next<int (*)(const char*, int, ...)>("open");
+  static const auto real = headrace::testing::real_call<int (*)(const char*, int, ...)>("open");
   va_list arguments;
   va_start(arguments, flags);
   const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
@@ -109,7 +97,8 @@ int open(const char* path, int flags, ...) {
 }
 
 ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
-  static const auto real = headrace::testing::next<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
+  static const auto real =
+      headrace::testing::real_call<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
   FileEvent event{FileCall::write, {}, static_cast<std::uint64_t>(offset), {}, {}};
   if (headrace::testing::watching()) {
     event.path = headrace::testing::path_of(fd);
@@ -119,26 +108,26 @@ ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
 }
 
 int fdatasync(int fd) {
-  static const auto real = headrace::testing::next<int (*)(int)>("fdatasync");
+  static const auto real = headrace::testing::real_call<int (*)(int)>("fdatasync");
   return headrace::testing::pass_or_fail({FileCall::sync, headrace::testing::path_of(fd), 0, {}, {}},
                                          [&] { return real(fd); });
 }
 
 int fsync(int fd) {
-  static const auto real = headrace::testing::next<int (*)(int)>("fsync");
+  static const auto real = headrace::testing::real_call<int (*)(int)>("fsync");
   return headrace::testing::pass_or_fail({FileCall::sync, headrace::testing::path_of(fd), 0, {}, {}},
                                          [&] { return real(fd); });
 }
 
 int ftruncate(int fd, off_t bytes) noexcept {
-  static const auto real = headrace::testing::next<int (*)(int, off_t)>("ftruncate");
+  static const auto real = headrace::testing::real_call<int (*)(int, off_t)>("ftruncate");
   return headrace::testing::pass_or_fail(
       {FileCall::truncate, headrace::testing::path_of(fd), static_cast<std::uint64_t>(bytes), {}, {}},
       [&] { return real(fd, bytes); });
 }
 
 int fallocate(int fd, int mode, off_t offset, off_t bytes) {
-  static const auto real = headrace::testing::next<int (*)(int, int, off_t, off_t)>("fallocate");
+  static const auto real = headrace::testing::real_call<int (*)(int, int, off_t, off_t)>("fallocate");
   const off_t new_bytes = (mode & FALLOC_FL_KEEP_SIZE) != 0 ? 0 : offset + bytes;
   return headrace::testing::pass_or_fail(
       {FileCall::reserve, headrace::testing::path_of(fd), static_cast<std::uint64_t>(new_bytes), {}, {}},
@@ -147,7 +136,7 @@ int fallocate(int fd, int mode, off_t offset, off_t bytes) {
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
   static const auto real =
-      headrace::testing::next<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
+      headrace::testing::real_call<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
   const FileCall call = (flags & RENAME_EXCHANGE) != 0 ? FileCall::exchange : FileCall::rename;
   return headrace::testing::pass_or_fail(
       {call, headrace::testing::path_at(from_folder, from), 0, {}, headrace::testing::path_at(to_folder, to)},
@@ -155,17 +144,17 @@ int renameat2(int from_folder, const char* from, int to_folder, const char* to, 
 }
 
 int rename(const char* from, const char* to) noexcept {
-  static const auto real = headrace::testing::next<int (*)(const char*, const char*)>("rename");
+  static const auto real = headrace::testing::real_call<int (*)(const char*, const char*)>("rename");
   return headrace::testing::pass_or_fail({FileCall::rename, from, 0, {}, to}, [&] { return real(from, to); });
 }
 
 int unlink(const char* path) noexcept {
-  static const auto real = headrace::testing::next<int (*)(const char*)>("unlink");
+  static const auto real = headrace::testing::real_call<int (*)(const char*)>("unlink");
   return headrace::testing::pass_or_fail({FileCall::remove, path, 0, {}, {}}, [&] { return real(path); });
 }
 
 int remove(const char* path) noexcept {
-  static const auto real = headrace::testing::next<int (*)(const char*)>("remove");
+  static const auto real = headrace::testing::real_call<int (*)(const char*)>("remove");
   struct stat status {};
   const bool is_folder = ::lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
   return headrace::testing::pass_or_fail(
@@ -173,21 +162,21 @@ int remove(const char* path) noexcept {
 }
 
 int unlinkat(int folder, const char* path, int flags) noexcept {
-  static const auto real = headrace::testing::next<int (*)(int, const char*, int)>("unlinkat");
+  static const auto real = headrace::testing::real_call<int (*)(int, const char*, int)>("unlinkat");
   const FileCall call = (flags & AT_REMOVEDIR) != 0 ? FileCall::remove_folder : FileCall::remove;
   return headrace::testing::pass_or_fail({call, headrace::testing::path_at(folder, path), 0, {}, {}},
                                          [&] { return real(folder, path, flags); });
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
-  static const auto real = headrace::testing::next<int (*)(const char*, mode_t)>("mkdir");
+  static const auto real = headrace::testing::real_call<int (*)(const char*, mode_t)>("mkdir");
   if (::access(path, F_OK) == 0) return real(path, mode);
   return headrace::testing::pass_or_fail({FileCall::make_folder, path, 0, {}, {}},
                                          [&] { return real(path, mode); });
 }
 
 int rmdir(const char* path) noexcept {
-  static const auto real = headrace::testing::next<int (*)(const char*)>("rmdir");
+  static const auto real = headrace::testing::real_call<int (*)(const char*)>("rmdir");
   return headrace::testing::pass_or_fail({FileCall::remove_folder, path, 0, {}, {}},
                                          [&] { return real(path); });
 }

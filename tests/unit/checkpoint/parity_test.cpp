@@ -260,7 +260,7 @@ TEST_F(CheckpointParity, inspect_finds_missing_files_wrong_sizes_and_damaged_hea
 TEST_F(CheckpointParity,
        a_repair_is_refused_without_parity_beside_a_job_that_saves_and_beside_another_repair) {
   save(2, 0);
-  EXPECT_THROW(repair_checkpoint(path_, *io_), UsageError);
+  EXPECT_THROW(repair_checkpoint(path_, *io_), Error);
   save(2, 1);
   {
     const Fd job = files::open_file(folder_.path("checkpoints/lock"), O_RDWR | O_CREAT);
