@@ -15,7 +15,7 @@ HEADER_OWNERS = {
     "cpu_adam": "finite isa optimizer optimizer_state optimizer_update state_codes",
     "swap": "parity_code swap_journal swap_paths swap_store swap_ticket",
     "comm": "mpi_module",
-    "zero": "engine engine_options engine_states loss_scale optimizer_blocks parameter_groups state_hash step_result",
+    "zero": "engine engine_options engine_states kept_format loss_scale optimizer_blocks parameter_groups state_hash step_result",
     "checkpoint": "checkpoint checkpoint_report checkpoint_space inspect model_folder weight_source",
     "planner": "planner",
     "model": "inference model",

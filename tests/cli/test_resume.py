@@ -86,7 +86,7 @@ class Continuation(ProgramTest):
 
     def test_a_run_is_replaced_only_when_asked_for_and_what_would_be_lost_is_said(self):
         self.succeeds(*self.flags("--steps", 2, "--quiet"))
-        lost = ["holds step 2 of an earlier run", "seconds ago", "MiB on the disk"]
+        lost = ["holds step 2 of an earlier run, written ", " ago, ", "MiB on the disk"]
         self.refused_and_unchanged(*self.flags("--steps", 1, "--quiet"),
                                    says=[*lost, "--resume swap", "--overwrite-swap", "another --swap-path"])
         self.refused_and_unchanged(*self.flags("--steps", 3, "--resume", "swap", "--overwrite-swap"),
