@@ -18,7 +18,8 @@ DType parameter_dtype(const std::string& name) {
 CheckpointSource::CheckpointSource(const std::string& path, Manifest manifest, IoEngine& io,
                                    MemoryBudget& budget)
     : path_(path),
-      memory_(budget, MemoryTag::staging, SliceReader::memory_bytes(manifest)),
+      memory_(budget, MemoryTag::staging,
+              SliceReader::memory_bytes(manifest, SliceReader::What::masters_alone)),
       reader_(path, std::move(manifest), io, memory_.memory(), SliceReader::What::masters_alone,
               {.needed = {}, .budget = &budget, .on_damage = [this](const std::string& problem) {
                  damage_.push_back(problem);
@@ -30,6 +31,8 @@ CheckpointSource::CheckpointSource(const std::string& path, Manifest manifest, I
 
 void CheckpointSource::read(std::size_t tensor, std::uint64_t first, std::span<float> out) {
   const MasterDType master = reader_.manifest().states.master;
+  if (first == 0)
+    reader_.expect({{static_cast<std::uint32_t>(tensor), 0, reader_.manifest().parameters[tensor].numel()}});
   float* to = out.data();
   reader_.read(static_cast<std::uint32_t>(tensor), first, out.size(),
                [&](std::uint64_t at, std::uint64_t numel, const StateArrays& states) {
