@@ -19,7 +19,7 @@ HEADER_OWNERS = {
     "checkpoint": "checkpoint checkpoint_report checkpoint_space inspect model_folder weight_source",
     "planner": "planner",
     "model": "inference model",
-    "train": "backends checkpoint_settings config data train",
+    "train": "backends checkpoint_settings config data module_session train",
     "bench": "adam_bench bench nvme_bench statistics",
     "doctor": "doctor",
     "generate": "generate",
