@@ -13,6 +13,7 @@ nb::dlpack::dtype dlpack_dtype(const std::string& name) {
   const auto dtype = [](Code code, std::uint8_t bits) {
     return nb::dlpack::dtype{static_cast<std::uint8_t>(code), bits, 1};
   };
+  if (name == "bytes") return dtype(Code::UInt, 8);
   if (name == name_of(DType::f32)) return dtype(Code::Float, 32);
   if (name == name_of(DType::bf16)) return dtype(Code::Bfloat, 16);
   if (name == name_of(DType::f16)) return dtype(Code::Float, 16);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/backends.h"
 #include "headrace/config.h"
 #include "headrace/engine.h"
 #include "headrace/train.h"
@@ -23,7 +24,9 @@ class ModuleSession {
  public:
   // Unit i is unit i of the engine. Collective. Throws UsageError for settings that have no meaning for such
   // a model, DoesNotFit with the ledger; nothing has been created then.
-  ModuleSession(const ConfigDraft& draft, std::vector<UnitSpec> units, const LaunchInfo& launch);
+  // `communicator`: the caller's own; empty: MPI's, as the launcher says.
+  ModuleSession(const ConfigDraft& draft, std::vector<UnitSpec> units, const LaunchInfo& launch,
+                const CommunicatorMaker& communicator = {});
   ~ModuleSession();
 
   // Fills the states, from values or the units' distributions (Engine::initialise). Refuses to replace an

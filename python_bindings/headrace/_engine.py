@@ -74,7 +74,8 @@ class Engine(nn.Module):
         specs = [self._spec(unit) for unit in parts]
         draft = _headrace.ConfigDraft()
         draft.read_text(json.dumps(config), origin)
-        self._session = _headrace.ModuleSession(draft, specs, _headrace.launch_info())
+        launch = _headrace.launch_info()
+        self._session = _headrace.ModuleSession(draft, specs, launch, self._exchange(launch))
         options = self._session.options
         self.notes = list(options.notes)
         offload = options.engine.stage == 3
@@ -90,6 +91,14 @@ class Engine(nn.Module):
         self._result = None
         self._closed = False
         _living.add(self)
+
+    @staticmethod
+    def _exchange(launch):
+        if launch.launcher != "torchrun" or launch.size == 1:
+            return None
+        from ._distributed import exchange_over_torch
+
+        return exchange_over_torch()
 
     def _groups(self, parts, given, config, native):
         """Groups for PyTorch, and as the engine's configuration says them."""
@@ -230,4 +239,5 @@ class Engine(nn.Module):
             return
         self._closed = True
         self._hooks.close()
-        self._units, self._session = [], None
+        self._session.close()
+        self._units = []

@@ -6,6 +6,7 @@ their unit (saved-tensor hooks), so that a released unit has no memory in betwee
 site's backward gathers the unit again. So the hooks decide when memory is taken, and never what is computed.
 """
 
+import contextlib
 import weakref
 
 import torch
@@ -93,7 +94,8 @@ class Hooks:
                 keep(parameter.register_post_accumulate_grad_hook(_arrival(weakref.ref(self), unit.index, position)))
 
     def close(self):
-        self.settle()
+        with contextlib.suppress(RuntimeError):  # of an engine that has failed, which was told
+            self.settle()
         for handle in self.handles:
             handle.remove()
         for unit in self.units:

@@ -30,7 +30,8 @@ struct ModuleSession::Impl {
   TrainingState state;
 };
 
-ModuleSession::ModuleSession(const ConfigDraft& draft, std::vector<UnitSpec> units, const LaunchInfo& launch)
+ModuleSession::ModuleSession(const ConfigDraft& draft, std::vector<UnitSpec> units, const LaunchInfo& launch,
+                             const CommunicatorMaker& communicator)
     : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
   impl.options = draft.resolve_for(units, launch);
@@ -38,7 +39,7 @@ ModuleSession::ModuleSession(const ConfigDraft& draft, std::vector<UnitSpec> uni
   impl.plan = plan_units(impl.options, units, calls_in_order(units.size()));
   require_fit(impl.options, impl.plan);
   check_swap_path(impl.options);
-  impl.backends = make_backends(impl.options, device_arena_bytes(impl.plan));
+  impl.backends = make_backends(impl.options, device_arena_bytes(impl.plan), communicator);
   place_by_measured_rates(impl.options, impl.plan, impl.backends.io.get());
   claim_swap_path(impl.options, impl.plan, "", *impl.backends.communicator);
   if (launch.rank == 0) warn_of_poor_paths(impl.options);

@@ -14,7 +14,7 @@ HEADER_OWNERS = {
     "aio": "io_batch io_engine io_file io_probe io_shape io_wait_any",
     "cpu_adam": "finite isa optimizer optimizer_state optimizer_update state_codes",
     "swap": "parity_code swap_journal swap_paths swap_store swap_ticket",
-    "comm": "mpi_module",
+    "comm": "exchange_communicator mpi_module",
     "zero": "engine engine_options engine_states loss_scale optimizer_blocks parameter_groups state_hash step_result",
     "checkpoint": "checkpoint checkpoint_report checkpoint_space inspect model_folder weight_source",
     "planner": "planner",
