@@ -2,6 +2,7 @@
 // what this build or this machine lacks.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "headrace/communicator.h"
@@ -29,6 +30,8 @@ std::unique_ptr<DeviceKernels> open_kernels(const BackendOptions& options, Devic
 OpsFactory ops_factory(DeviceKind device);
 // All ranks of the launcher's job. Blocks until they have arrived.
 std::unique_ptr<Communicator> open_communicator(const BackendOptions& options, Device& device);
+
+using CommunicatorMaker = std::function<std::unique_ptr<Communicator>(Device&, const CommunicatorOptions&)>;
 
 std::unique_ptr<IoEngine> make_io(IoKind kind, IoEngineOptions options);
 

@@ -118,6 +118,8 @@ class ConfigDraft {
   void set_flag(const std::string& name, const std::string& value);
   void set_flag(const std::string& name, const std::vector<std::string>& values);  // of a repeated one
   ResolvedOptions resolve(const LaunchInfo& launch) const;
+  // Of a model that the caller has, as units. What describes the native one is then a UsageError.
+  ResolvedOptions resolve_for(const std::vector<UnitSpec>& units, const LaunchInfo& launch) const;
 
  private:
   struct Impl;

@@ -30,10 +30,11 @@ struct EngineOptions {
   Tier parameter_tier = Tier::device;
   Tier gradient_tier = Tier::device;
 
-  DType dtype = DType::bf16;    // of parameters, of gradients on the wire and after the boundary rounding
-  int accumulation = 1;         // micro-batches a step
-  double clip = 1.0;            // global norm; 0: no clipping
-  LossScaleOptions loss_scale;  // of fp16 models
+  DType dtype = DType::bf16;  // of parameters, of gradients on the wire and after the boundary rounding
+  int accumulation = 1;       // micro-batches a step
+  bool average_micro_batches = true;  // else their gradients are added, as PyTorch does
+  double clip = 1.0;                  // global norm; 0: no clipping
+  LossScaleOptions loss_scale;        // of fp16 models
   OptimizerArguments optimizer;
   std::vector<ParameterGroup> groups = {{}};  // by number, in messages too (units.h)
   MasterDType master_dtype = MasterDType::f32;

@@ -17,6 +17,9 @@ struct RunPlan {
   std::uint64_t parameters = 0;
 };
 RunPlan plan_run(const ResolvedOptions& options);
+// Of a model that the caller has, whose own memory is not counted.
+RunPlan plan_units(const ResolvedOptions& options, std::vector<UnitSpec> units,
+                   std::vector<HookCall> hook_calls);
 
 // Throws DoesNotFit with the ledger and the smallest change that fits, when the plan is over a limit given or
 // over the memory that this machine has available; makes the regions of its update smaller where that is

@@ -24,17 +24,6 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// Not more than a screen of them.
-std::string lines_of(std::vector<std::string> differences) {
-  constexpr std::size_t most = 50;
-  const std::size_t all = differences.size();
-  if (all > most) {
-    differences.resize(most);
-    differences.push_back(fmt::format("and {} more", all - most));
-  }
-  return fmt::format("{}", fmt::join(differences, "\n  "));
-}
-
 // Numbers of the engine's parameters in the manifest. By name, whatever the order.
 std::map<const ParameterSpec*, std::uint32_t> match(const Engine& engine, const Manifest& manifest,
                                                     const std::string& path) {
@@ -62,7 +51,7 @@ std::map<const ParameterSpec*, std::uint32_t> match(const Engine& engine, const 
       fmt::format("the checkpoint {} is of another model, nothing was loaded. Give the --model that it was "
                   "made with; {} parameter{} differ{}:\n  {}",
                   path, differences.size(), differences.size() == 1 ? "" : "s",
-                  differences.size() == 1 ? "s" : "", lines_of(differences)));
+                  differences.size() == 1 ? "s" : "", fmt::join(differences, "\n  ")));
 }
 
 void refuse_other_optimizer(const StateFormat& stored, const StateFormat& wanted, const std::string& path) {

@@ -17,11 +17,20 @@ constexpr const char* module_name = "libheadrace_mpi.so";
 
 using MakeCommunicator = Communicator* (*)(Device*, const CommunicatorOptions*);
 
+// Of the program or shared object that holds this code.
+std::filesystem::path own_folder() {
+  Dl_info info{};
+  std::error_code ignored;
+  if (::dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr)
+    return {};
+  return std::filesystem::weakly_canonical(info.dli_fname, ignored).parent_path();
+}
+
 std::filesystem::path find_module() {
   std::error_code ignored;
   const std::filesystem::path program =
       std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  std::vector<std::filesystem::path> folders = {program, program / ".." / "lib" / "headrace"};
+  std::vector<std::filesystem::path> folders = {program, program / ".." / "lib" / "headrace", own_folder()};
   if (const char* path = std::getenv("HEADRACE_MODULE_PATH")) folders.insert(folders.begin(), path);
   for (const auto& folder : folders)
     if (std::filesystem::exists(folder / module_name, ignored)) return folder / module_name;

@@ -79,7 +79,8 @@ IoEngineOptions io_options(const ResolvedOptions& options) {
   return io;
 }
 
-Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes) {
+Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes,
+                       const CommunicatorMaker& communicator) {
   if (options.threads > 0) set_cpu_threads(options.threads);
   const BackendOptions open{.device = options.device,
                             .device_memory_bytes = device_memory_bytes,
@@ -90,7 +91,9 @@ Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes
   Backends backends;
   backends.device = open_device(open);
   backends.kernels = open_kernels(open, *backends.device);
-  backends.communicator = open_communicator(open, *backends.device);
+  backends.communicator = communicator
+                              ? communicator(*backends.device, {.timeout_seconds = options.timeout_seconds})
+                              : open_communicator(open, *backends.device);
   if (resolve_placement(options.engine).uses_nvme() || options.checkpoint.any())
     backends.io = make_io(options.io, io_options(options));
   return backends;

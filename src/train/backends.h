@@ -18,7 +18,9 @@ struct Backends {
   std::unique_ptr<Device> saver_device;
   std::unique_ptr<Communicator> saver_communicator;
 };
-Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes);
+// `communicator`: the caller's way to the other ranks; empty: the launcher's.
+Backends make_backends(const ResolvedOptions& options, Bytes device_memory_bytes,
+                       const CommunicatorMaker& communicator = {});
 // Where something is saved beside the steps. Collective: not before the ranks agree on that.
 void open_saver(const ResolvedOptions& options, Backends& backends);
 

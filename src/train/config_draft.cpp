@@ -60,6 +60,12 @@ void ConfigDraft::set_flag(const std::string& name, const std::vector<std::strin
   set_from_flag(impl_->settings, name, values);
 }
 
+ResolvedOptions ConfigDraft::resolve_for(const std::vector<UnitSpec>& units, const LaunchInfo& launch) const {
+  ResolvedOptions options = resolve_settings(impl_->settings, launch, &units);
+  options.notes = notes(impl_->settings, impl_->unused, options.schedule);
+  return options;
+}
+
 ResolvedOptions ConfigDraft::resolve(const LaunchInfo& launch) const {
   ResolvedOptions options = resolve_settings(impl_->settings, launch);
   options.notes = notes(impl_->settings, impl_->unused, options.schedule);

@@ -101,20 +101,14 @@ void require_arena(const ResolvedOptions& options, const RunPlan& plan, Bytes ma
 
 }  // namespace
 
-RunPlan plan_run(const ResolvedOptions& options) {
-  RunPlan plan;
-  plan.request.units = make_model(options.model, options.model_options)->unit_specs();
+namespace {
+
+// With the units and the model's own memory in it.
+void finish_plan(const ResolvedOptions& options, std::vector<HookCall> hook_calls, RunPlan& plan) {
   assign_groups(plan.request.units, options);
   for (const UnitSpec& unit : plan.request.units)
     for (const ParameterSpec& parameter : unit.parameters) plan.parameters += parameter.numel();
-  const int threads = planned_threads(options);
-  plan.request.model_memory = measured_memory(options, options.model_options, threads);
-  if (!options.model_options.recompute) {
-    ModelOptions recomputed = options.model_options;
-    recomputed.recompute = true;
-    plan.request.model_memory_with_recompute = measured_memory(options, recomputed, threads);
-  }
-  plan.request.hook_calls = record_hook_calls(options.model, options.model_options);
+  plan.request.hook_calls = std::move(hook_calls);
   plan.request.engine = options.engine;
   plan.request.world_size = options.launch.size;
   plan.request.device_limit = device_limit(options);
@@ -125,6 +119,29 @@ RunPlan plan_run(const ResolvedOptions& options) {
   plan.request.engine.swap_cache_bytes = swap_cache_bytes(options, plan.request);
   plan.request.cache_is_spare = !options.swap_cache_bytes;
   settle(plan, plan_memory(plan.request));
+}
+
+}  // namespace
+
+RunPlan plan_run(const ResolvedOptions& options) {
+  RunPlan plan;
+  plan.request.units = make_model(options.model, options.model_options)->unit_specs();
+  const int threads = planned_threads(options);
+  plan.request.model_memory = measured_memory(options, options.model_options, threads);
+  if (!options.model_options.recompute) {
+    ModelOptions recomputed = options.model_options;
+    recomputed.recompute = true;
+    plan.request.model_memory_with_recompute = measured_memory(options, recomputed, threads);
+  }
+  finish_plan(options, record_hook_calls(options.model, options.model_options), plan);
+  return plan;
+}
+
+RunPlan plan_units(const ResolvedOptions& options, std::vector<UnitSpec> units,
+                   std::vector<HookCall> hook_calls) {
+  RunPlan plan;
+  plan.request.units = std::move(units);
+  finish_plan(options, std::move(hook_calls), plan);
   return plan;
 }
 

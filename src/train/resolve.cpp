@@ -79,10 +79,8 @@ void check_rate(const Settings& settings, const ResolvedOptions& options) {
   }
 }
 
-void check_groups(const ResolvedOptions& options) {
-  if (options.named_groups.empty()) return;
-  std::vector<UnitSpec> units = make_model(options.model, options.model_options)->unit_specs();
-  assign_groups(units, options);
+void check_groups(const ResolvedOptions& options, std::vector<UnitSpec> units) {
+  if (!options.named_groups.empty()) assign_groups(units, options);
 }
 
 // A preset's name is the preset, whatever lies in the working folder; ./NAME is a folder.
@@ -163,7 +161,7 @@ void copy_storage(const Settings& settings, ResolvedOptions& options) {
 }
 
 // Settles what the settings leave to each other, in the order in which one needs the other.
-void settle_model_and_batch(Settings& settings, const LaunchInfo& launch, ResolvedOptions& options) {
+void settle_model(Settings& settings, ResolvedOptions& options) {
   if (settings.model.empty())
     throw UsageError(fmt::format("no model is given: --model {}, or a folder with a config.json.",
                                  fmt::join(model_preset_names(), "|")));
@@ -171,13 +169,26 @@ void settle_model_and_batch(Settings& settings, const LaunchInfo& launch, Resolv
   options.model =
       options.model_folder.empty() ? model_preset(settings.model) : read_model_config(options.model_folder);
   resolve_sequence(settings, options.model);
+}
+
+// What describes the native model, or is done by its trainer.
+void refuse_native_settings(const Settings& settings) {
+  for (const std::string_view name :
+       {"model", "data", "eval_data", "sequence_length", "steps", "recompute", "fused_head"})
+    if (settings.given.contains(name))
+      throw UsageError(
+          fmt::format("{} is of `headrace train`; a model of one's own is trained by one's own loop. "
+                      "Leave it out.",
+                      user_name(settings, name)));
+}
+
+void settle_batch(Settings& settings, const LaunchInfo& launch, ResolvedOptions& options) {
   settings.batch.world = static_cast<std::uint64_t>(launch.size);
   options.batch = resolve_batch(settings.batch, world_size_source(launch));
   settings.batch = printed_batch(settings.batch, options.batch);
-  options.model_options = model_options(settings, options.batch);
 }
 
-void settle_states(Settings& settings, const ResolvedOptions& options) {
+void settle_states(Settings& settings, const std::vector<UnitSpec>& units) {
   resolve_optimizer(settings);
   resolve_scheduler_peak(settings);
   resolve_parameter_path(settings);
@@ -185,7 +196,7 @@ void settle_states(Settings& settings, const ResolvedOptions& options) {
   refuse_without_effect(settings);
   refuse_contradictions(settings);
   check_swap_paths(settings);
-  resolve_element_counts(settings, options.model, options.model_options);
+  resolve_element_counts(settings, units);
   check_swap_block(settings);
 }
 
@@ -211,15 +222,27 @@ std::vector<std::string> rank_directories(const std::vector<std::string>& swap_p
   return directories;
 }
 
-ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch) {
+ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch,
+                                 const std::vector<UnitSpec>* given_units) {
   ResolvedOptions options;
-  settle_model_and_batch(settings, launch, options);
-  settle_states(settings, options);
+  if (given_units != nullptr)
+    refuse_native_settings(settings);
+  else
+    settle_model(settings, options);
+  settle_batch(settings, launch, options);
+  std::vector<UnitSpec> units;
+  if (given_units != nullptr) {
+    units = *given_units;
+  } else {
+    options.model_options = model_options(settings, options.batch);
+    units = make_model(options.model, options.model_options)->unit_specs();
+  }
+  settle_states(settings, units);
   options.engine = engine_options(settings, options.batch, launch.rank);
   options.named_groups = settings.parameter_groups;
   options.parameter_groups_name = user_name(settings, "parameter_groups");
   resolve_placement(options.engine);
-  check_groups(options);
+  check_groups(options, std::move(units));
   (void)initial_loss_scale(options.engine);
   options.schedule = resolve_schedule(settings);
   check_rate(settings, options);

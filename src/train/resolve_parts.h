@@ -19,7 +19,7 @@ void check_placement(const Settings& settings);
 void check_swap_paths(const Settings& settings);
 void check_swap_block(const Settings& settings);
 // DeepSpeed gives these in elements, often far above any model's size.
-void resolve_element_counts(Settings& settings, const ModelConfig& model, const ModelOptions& options);
+void resolve_element_counts(Settings& settings, const std::vector<UnitSpec>& units);
 
 // As given: what follows from the world size is left out, so that the text means the same with any number of
 // ranks.

@@ -14,10 +14,9 @@ namespace headrace {
 namespace {
 
 // The largest unit decides how many elements a block or a prefetch can use.
-std::uint64_t largest_unit_numel(const ModelConfig& model, const ModelOptions& options) {
+std::uint64_t largest_unit_numel(const std::vector<UnitSpec>& units) {
   std::uint64_t largest = 1;
-  for (UnitSpec& unit : make_model(model, options)->unit_specs())
-    largest = std::max(largest, make_unit_layout(std::move(unit)).numel);
+  for (const UnitSpec& unit : units) largest = std::max(largest, make_unit_layout(unit).numel);
   return largest;
 }
 
@@ -27,17 +26,17 @@ std::string resume_name(const Settings& settings) {
 
 }  // namespace
 
-void resolve_element_counts(Settings& settings, const ModelConfig& model, const ModelOptions& options) {
+void resolve_element_counts(Settings& settings, const std::vector<UnitSpec>& units) {
   if (!settings.bucket_numel && !settings.swap_block_numel && !settings.prefetch_numel) return;
-  const std::uint64_t unit = largest_unit_numel(model, options);
+  const std::uint64_t unit = largest_unit_numel(units);
   if (settings.bucket_numel)
     settings.bucket_bytes = std::min(*settings.bucket_numel, unit) * size_of(settings.dtype);
   if (settings.swap_block_numel)
     settings.swap_block_bytes = block_chunk_bytes(state_format(settings)) *
                                 divide_up(std::min(*settings.swap_block_numel, unit), norm_chunk_numel);
   if (settings.prefetch_numel)
-    settings.prefetch_units = std::min<std::uint64_t>(divide_up(*settings.prefetch_numel, unit),
-                                                      static_cast<std::uint64_t>(model.layers) + 2);
+    settings.prefetch_units =
+        std::min<std::uint64_t>(divide_up(*settings.prefetch_numel, unit), units.size());
   settings.bucket_numel.reset(), settings.swap_block_numel.reset(), settings.prefetch_numel.reset();
 }
 

@@ -149,6 +149,8 @@ StateFormat state_format(const Settings& settings);
 std::string rank_directory(const std::string& swap_path, int rank);
 std::vector<std::string> rank_directories(const std::vector<std::string>& swap_paths, int rank);
 
-ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch);
+// `units`: of a model that is the caller's; null: the settings name a native one.
+ResolvedOptions resolve_settings(Settings settings, const LaunchInfo& launch,
+                                 const std::vector<UnitSpec>* units = nullptr);
 
 }  // namespace headrace

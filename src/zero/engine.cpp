@@ -278,8 +278,9 @@ StepResult Engine::step(std::span<const double> learning_rates, TrainingState& s
   std::vector<OptimizerArguments> arguments = arguments_of(options.groups, options.optimizer, learning_rates);
   HEADRACE_CHECK(impl_->gradients->micro_batches() > 0, "step without a micro-batch");
   StepResult result;
-  const double average = 1.0 / (static_cast<double>(impl_->context.communicator.size()) *
-                                impl_->gradients->micro_batches() * state.loss_scale.scale);
+  const int summed = options.average_micro_batches ? impl_->gradients->micro_batches() : 1;
+  const double average =
+      1.0 / (static_cast<double>(impl_->context.communicator.size()) * summed * state.loss_scale.scale);
   const double sum_of_squares = impl_->gradients->finish();
   result.gradient_norm = std::isfinite(sum_of_squares) ? std::sqrt(sum_of_squares) * average
                                                        : std::numeric_limits<double>::infinity();

@@ -3,22 +3,13 @@
 
 #include <mpi.h>
 
-#include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "headrace/bytes.h"
+#include "headrace/exchange_communicator.h"
 
 namespace headrace {
-
-// What is being waited for, and how long at most.
-struct Operation {
-  const char* name = "";
-  std::uint64_t sequence = 0;
-  std::string label;
-  double timeout_seconds = 0;
-};
 
 // The messages of one operation. One that fails, has another size than expected, or does not come before the
 // time-out ends the whole job with status 1, and the operation, its sequence number and label named.

@@ -1,5 +1,5 @@
-// Sums over ranks, in rank order on every rank, so that the bits depend neither on timing nor on MPI's own
-// algorithms.
+// Sums over ranks, in rank order on every rank, so that the bits depend neither on timing nor on a
+// transport's own algorithms.
 //
 // A short vector is sent whole to everyone and summed by everyone: one exchange, n(N-1) elements sent per
 // rank. A long one is cut in one slice a rank: slices go to their owner, which sums, and the sums are
@@ -7,7 +7,7 @@
 // small.
 #include <algorithm>
 
-#include "src/comm/mpi/mpi_communicator.h"
+#include "headrace/exchange_communicator.h"
 
 namespace headrace {
 namespace {
@@ -36,7 +36,7 @@ void sum(std::span<const T* const> vectors, std::span<T> sums) {
 }  // namespace
 
 template <class T>
-void MpiCommunicator::sum_gathered(std::span<T> values, const Operation& operation) const {
+void ExchangeCommunicator::sum_gathered(std::span<T> values, const Operation& operation) const {
   const auto self = static_cast<std::size_t>(rank()), ranks = static_cast<std::size_t>(size());
   std::vector<T> others(ranks * values.size());
   std::vector<Piece> receive(ranks);
@@ -51,7 +51,7 @@ void MpiCommunicator::sum_gathered(std::span<T> values, const Operation& operati
 }
 
 template <class T>
-void MpiCommunicator::sum_sliced(std::span<T> values, const Operation& operation) const {
+void ExchangeCommunicator::sum_sliced(std::span<T> values, const Operation& operation) const {
   const auto self = static_cast<std::size_t>(rank()), ranks = static_cast<std::size_t>(size());
   const Slice own(values.size(), self, ranks);
   std::vector<T> others(ranks * own.count);
@@ -70,7 +70,7 @@ void MpiCommunicator::sum_sliced(std::span<T> values, const Operation& operation
 }
 
 template <class T>
-void MpiCommunicator::sum_in_rank_order(std::span<T> values, Traffic traffic, std::string_view label) {
+void ExchangeCommunicator::sum_in_rank_order(std::span<T> values, Traffic traffic, std::string_view label) {
   const auto self = static_cast<std::size_t>(rank()), ranks = static_cast<std::size_t>(size());
   if (values.size_bytes() <= short_vector_bytes) {
     counters_[traffic] += values.size_bytes() * (ranks - 1);
@@ -86,15 +86,16 @@ void MpiCommunicator::sum_in_rank_order(std::span<T> values, Traffic traffic, st
   }
 }
 
-void MpiCommunicator::all_reduce(std::span<float> values, Traffic traffic, std::string_view label) {
+void ExchangeCommunicator::all_reduce(std::span<float> values, Traffic traffic, std::string_view label) {
   sum_in_rank_order(values, traffic, label);
 }
 
-void MpiCommunicator::all_reduce(std::span<double> values, Traffic traffic, std::string_view label) {
+void ExchangeCommunicator::all_reduce(std::span<double> values, Traffic traffic, std::string_view label) {
   sum_in_rank_order(values, traffic, label);
 }
 
-void MpiCommunicator::all_reduce(std::span<std::uint64_t> values, Traffic traffic, std::string_view label) {
+void ExchangeCommunicator::all_reduce(std::span<std::uint64_t> values, Traffic traffic,
+                                      std::string_view label) {
   sum_in_rank_order(values, traffic, label);
 }
 
