@@ -15,24 +15,25 @@ DType parameter_dtype(const std::string& name) {
 
 CheckpointSource::CheckpointSource(const std::string& path, Manifest manifest, IoEngine& io,
                                    MemoryBudget& budget)
-    : memory_(budget, MemoryTag::staging, SliceReader::memory_bytes(manifest)),
-      reader_(path, std::move(manifest), io, memory_.memory(), SliceReader::What::masters_alone,
-              {.needed = {}, .budget = &budget, .on_damage = [path](const std::string& problem) {
-                 log_warning(damage_warning(path, problem));
-               }}) {
-  const DType dtype = parameter_dtype(reader_.manifest().dtype);
-  for (const ManifestParameter& one : reader_.manifest().parameters)
+    : reader_(open_states(path, std::move(manifest), io, budget,
+                          {.needed = {},
+                           .budget = &budget,
+                           .on_damage = [path](
+                               const std::string& problem) { log_warning(damage_warning(path, problem)); }},
+                          SliceReader::What::masters_alone)) {
+  const DType dtype = parameter_dtype(reader_->manifest().dtype);
+  for (const ManifestParameter& one : reader_->manifest().parameters)
     tensors_.push_back({.name = one.name, .shape = one.shape, .dtype = dtype});
 }
 
 void CheckpointSource::read(std::size_t tensor, std::uint64_t first, std::span<float> out) {
-  const MasterDType master = reader_.manifest().states.master;
+  const MasterDType master = reader_->manifest().states.master;
   float* to = out.data();
-  reader_.read(static_cast<std::uint32_t>(tensor), first, out.size(),
-               [&](std::uint64_t at, std::uint64_t numel, const StateArrays& states) {
-                 read_master(master, states.master, at, numel, to);
-                 to += numel;
-               });
+  reader_->read(static_cast<std::uint32_t>(tensor), first, out.size(),
+                [&](std::uint64_t at, std::uint64_t numel, const StateArrays& states) {
+                  read_master(master, states.master, at, numel, to);
+                  to += numel;
+                });
 }
 
 }  // namespace headrace

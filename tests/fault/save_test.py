@@ -1,4 +1,5 @@
 """A save that is killed, fails or runs out of space: the newest complete checkpoint stays, and training goes on."""
+import shutil
 import subprocess
 import unittest
 
@@ -23,7 +24,8 @@ class Saves(job_test.JobTest):
         folder.mkdir()
         self.checkpoints, self.calls = folder / "checkpoints", folder / "calls"
         prefix = job_test.with_system_calls(calls=self.calls, **variables)
-        options = self.options(steps=2, save_every=1, io="threads", checkpoint_dir=self.checkpoints, **RESIDENT, **{**self.more, **(more or {})})
+        options = self.options(steps=2, save_every=1, io="threads", checkpoint_dir=self.checkpoints,
+                               **{**RESIDENT, **self.more, **(more or {})})
         return headrace_job.train(self.program, options, folder, ranks, prefix=prefix)
 
     def newest(self):
@@ -35,6 +37,11 @@ class Saves(job_test.JobTest):
             status, report = headrace_job.inspect_json(self.program, one["path"], "--verify")
             self.assertEqual(0, status, report)
         return listed["checkpoints"][-1]["step"]
+
+    def train_in_new(self, swap, **variables):
+        shutil.rmtree(swap, ignore_errors=True)
+        swap.mkdir()
+        return self.train_with(**variables)
 
     # C5
     def test_a_kill_at_any_call_leaves_the_newest_complete_one(self):
@@ -91,6 +98,28 @@ class Saves(job_test.JobTest):
             again = repair()
             self.assertEqual(0, again.returncode, again.stdout + again.stderr)
             self.assertEqual(whole, {file.name: file.read_bytes() for file in path.iterdir()}, call)
+
+    def test_a_kill_at_any_call_of_a_pinned_save_leaves_it_whole_or_invisible_and_no_pin_that_stays(self):
+        swap = self.folder / "pinned-swap"
+        self.more = {"offload_optimizer": "nvme", "swap_path": swap, "overwrite_swap": True, "stage": 1,
+                     "checkpoint_mode": "pin", "keep_last": 1}
+        steps = []
+        for paths in ("/checkpoints", "/pin-"):
+            self.assert_status(0, self.train_in_new(swap))
+            calls = sum(paths in line for line in self.calls.read_text().splitlines())
+            self.assertGreater(calls, 5)
+            for call in range(calls):
+                killed = self.train_in_new(swap, kill=f"{paths}:{call}")
+                self.assertNotEqual(0, killed.status)
+                steps.append(self.newest())
+                if call % 5 == 2:
+                    options = self.options(steps=3, checkpoint_dir=self.checkpoints, resume="swap",
+                                           **{**RESIDENT, **self.more, "overwrite_swap": None})
+                    resumed = headrace_job.train(self.program, options, self.folder / "resumed")
+                    self.assert_status(0, resumed)
+                    pins = headrace_job.inspect_json(self.program, swap)[1]["ranks"][0]["pins"]
+                    self.assertEqual([3], [pin["step"] for pin in pins])
+        self.assertEqual({0, 1, 2}, set(steps))
 
     # C7, C10
     def test_a_call_that_fails_is_told_and_the_run_and_the_checkpoint_before_it_go_on(self):
