@@ -50,10 +50,10 @@ void count_pieces(const PinnedStates& states, CheckpointReport& report) {
 }
 
 // The elements of one rank; of what is hashed the sum. False where a stop is asked for.
-bool read_rank(PinnedStates& states, std::uint32_t rank, bool hash, const InspectControl& control,
-               CheckpointReport& report, std::uint64_t& sum) {
+bool read_pieces(PinnedStates& states, const std::vector<StateReader::Piece>& pieces, bool hash,
+                 const InspectControl& control, CheckpointReport& report, std::uint64_t& sum) {
   const Manifest& manifest = states.manifest();
-  for (const StateReader::Piece& piece : states.pieces_by_rank()[rank]) {
+  for (const StateReader::Piece& piece : pieces) {
     if (control.stop_requested && control.stop_requested()) return false;
     std::uint64_t first = piece.first;
     states.read(piece.parameter, piece.first, piece.numel,
@@ -71,11 +71,12 @@ bool read_rank(PinnedStates& states, std::uint32_t rank, bool hash, const Inspec
 
 // A rank without any has the same states as the first.
 void read_all(PinnedStates& states, bool hash, const InspectControl& control, CheckpointReport& report) {
+  const auto by_rank = states.pieces_by_rank();
   std::uint64_t sum = 0;
   for (CheckpointFile& file : report.files) {
     if (file.slices == 0) continue;
     try {
-      report.stopped = !read_rank(states, file.rank, hash, control, report, sum);
+      report.stopped = !read_pieces(states, by_rank[file.rank], hash, control, report, sum);
       if (report.stopped) return;
       file.state = State::good;
     } catch (const CorruptData& error) {
