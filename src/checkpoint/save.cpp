@@ -194,9 +194,10 @@ class Checkpointer::Save {
     if (of_.options_.parity > 0) together("parity of a checkpoint", [&] { add_parity(); });
   }
 
-  // Of the newest commit, which has the states of now. What an earlier save could not release makes room.
+  // The newest commit, which has the states of now. Room for it is what an earlier save that was ended before
+  // it could remove anything left too many of.
   void pin() {
-    of_.pins_->release({});
+    remove_old_ones();
     CheckpointPins::Pinned pinned = of_.pins_->pin(state_.iteration);
     manifest_.pin = std::move(pinned.name);
     manifest_.stores = std::move(pinned.stores);
