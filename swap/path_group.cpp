@@ -313,8 +313,8 @@ void PathGroup::drop_newest(const CommitRecord& remaining) {
   on_each_path("writing its journal", [&](StorePath& path) { path.journal->drop_newest(remaining); });
 }
 
-// A folder whose flush failed may have the name or not, now or after the loss of power, whatever is done next:
-// no commit may count on either, so none is made.
+// A folder whose flush failed may have the name or not, now or after the loss of power, whatever is done
+// next: no commit may count on either, so none is made.
 void PathGroup::settle_folder(StorePath& path, const std::function<void()>& change) {
   try {
     change();

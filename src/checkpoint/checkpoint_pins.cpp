@@ -68,7 +68,8 @@ std::vector<std::string> gather_lines(const std::vector<std::string>& own, Commu
 std::string advice(const SwapDescription& store, std::uint64_t others) {
   const std::uint64_t left = store.most_pins - std::min<std::uint64_t>(store.most_pins, others);
   return fmt::format(
-      "Give {}--checkpoint-mode copy; or make a store with more room: `headrace checkpoint copy` a checkpoint, "
+      "Give {}--checkpoint-mode copy; or make a store with more room: `headrace checkpoint copy` a "
+      "checkpoint, "
       "and --resume that copy with --overwrite-swap.",
       left > 1 ? fmt::format("--keep-last {} or less, or ", left - 1) : "");
 }
@@ -90,8 +91,8 @@ void require_room_for_pins(const std::vector<std::string>& store_directories, co
                   keep_last, needed);
   const std::string where = fmt::format("{}", fmt::join(store_directories, ", "));
   if (others.empty())
-    throw UsageError(fmt::format("{}, and {} was made for {}. {}", wants, where, store.most_pins,
-                                 advice(store, 0)));
+    throw UsageError(
+        fmt::format("{}, and {} was made for {}. {}", wants, where, store.most_pins, advice(store, 0)));
   throw UsageError(fmt::format(
       "{}, and {} was made for {}, of which checkpoints in other folders than {} use {}: {}. `headrace "
       "checkpoint release` gives back those whose checkpoints are no longer needed. {}",

@@ -15,12 +15,12 @@ DType parameter_dtype(const std::string& name) {
 
 CheckpointSource::CheckpointSource(const std::string& path, Manifest manifest, IoEngine& io,
                                    MemoryBudget& budget)
-    : reader_(open_states(path, std::move(manifest), io, budget,
-                          {.needed = {},
-                           .budget = &budget,
-                           .on_damage = [path](
-                               const std::string& problem) { log_warning(damage_warning(path, problem)); }},
-                          SliceReader::What::masters_alone)) {
+    : reader_(open_states(
+          path, std::move(manifest), io, budget,
+          {.needed = {},
+           .budget = &budget,
+           .on_damage = [path](const std::string& problem) { log_warning(damage_warning(path, problem)); }},
+          SliceReader::What::masters_alone)) {
   const DType dtype = parameter_dtype(reader_->manifest().dtype);
   for (const ManifestParameter& one : reader_->manifest().parameters)
     tensors_.push_back({.name = one.name, .shape = one.shape, .dtype = dtype});

@@ -27,9 +27,12 @@ class Copy {
       : io_(io),
         budget_("host", ~Bytes{0}),
         reader_(open_states(checkpoint, open_manifest(checkpoint), io, budget_,
-                            {.needed = {}, .budget = nullptr, .on_damage = [checkpoint](const std::string& problem) {
-                               log_warning(damage_warning(checkpoint, problem));
-                             }})),
+                            {.needed = {},
+                             .budget = nullptr,
+                             .on_damage =
+                                 [checkpoint](const std::string& problem) {
+                                   log_warning(damage_warning(checkpoint, problem));
+                                 }})),
         folder_(folder, is_of_checkpoint),
         manifest_(reader_->manifest()),
         arrays_(stored_arrays(manifest_.states)),

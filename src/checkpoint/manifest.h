@@ -70,7 +70,7 @@ struct Manifest {
   std::optional<ManifestParity> parity;
   std::string pin;                    // of a pinned checkpoint: what its version is called in the stores
   std::vector<ManifestStore> stores;  // by rank; of others none
-  std::string problem;  // not stored: why this was read from the copy; empty: it was not
+  std::string problem;                // not stored: why this was read from the copy; empty: it was not
 
   bool is_pinned() const { return !stores.empty(); }
   // With those of parity behind the ranks'.

@@ -14,8 +14,10 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view only_here =
-    "A pinned checkpoint lives in the swap stores of the machine that saved it, as long as they do: bring them "
-    "back, or load another checkpoint. Where they were moved, train --resume with their new --swap-path finds "
+    "A pinned checkpoint lives in the swap stores of the machine that saved it, as long as they do: bring "
+    "them "
+    "back, or load another checkpoint. Where they were moved, train --resume with their new --swap-path "
+    "finds "
     "them.";
 
 // A folder of the store that is there; what is wrong with the others.

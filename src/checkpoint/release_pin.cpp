@@ -23,10 +23,9 @@ ReleasedPin release_pin(const std::vector<std::string>& swap_paths, const std::s
       if (std::ranges::find(others, pin.name) == others.end()) others.push_back(pin.name);
   }
   if (stores.empty())
-    throw UsageError(fmt::format("no swap store in {} has a pinned version {}; {}.", fmt::join(swap_paths, ", "),
-                                 shortened(name),
-                                 others.empty() ? "they have none"
-                                                : fmt::format("they have {}", fmt::join(others, ", "))));
+    throw UsageError(fmt::format(
+        "no swap store in {} has a pinned version {}; {}.", fmt::join(swap_paths, ", "), shortened(name),
+        others.empty() ? "they have none" : fmt::format("they have {}", fmt::join(others, ", "))));
   for (const std::vector<std::string>& folders : stores) SwapStore::require_free(folders);
   for (const std::vector<std::string>& folders : stores) {
     SwapStoreOptions options;

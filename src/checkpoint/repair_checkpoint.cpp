@@ -29,9 +29,9 @@ class Repair {
         manifest_(open_manifest(path)),
         states_(manifest_.file_count()) {
     if (manifest_.is_pinned())
-      throw UsageError(
-          fmt::format("{} is pinned in swap stores, and has no files: `{}` repairs them, where they have parity.",
-                      path, repair_command({}, manifest_.stores.front().directories)));
+      throw UsageError(fmt::format(
+          "{} is pinned in swap stores, and has no files: `{}` repairs them, where they have parity.", path,
+          repair_command({}, manifest_.stores.front().directories)));
     if (!manifest_.parity)
       throw UsageError(
           fmt::format("{} was saved without --checkpoint-parity: there is nothing to rebuild its files from. "

@@ -27,8 +27,8 @@ class StateReader {
   virtual std::vector<std::vector<Piece>> pieces_by_rank() const = 0;
 };
 
-// Throws CorruptData naming what is missing. Takes memory for one piece, or one block of a swap store. In swap
-// stores it is they that rebuild.
+// Throws CorruptData naming what is missing. Takes memory for one piece, or one block of a swap store. In
+// swap stores it is they that rebuild.
 std::unique_ptr<StateReader> open_states(const std::string& path, Manifest manifest, IoEngine& io,
                                          MemoryBudget& budget, Rebuilding rebuilding = {},
                                          SliceReader::What what = SliceReader::What::states);

@@ -30,8 +30,7 @@ int copy(const CopyFlags& flags) {
 int release(const ReleaseFlags& flags) {
   const auto io = make_io_engine({});
   const ReleasedPin released = release_pin(flags.swap_paths, flags.pin, *io);
-  fmt::print("released {} in {} swap store{}\n", flags.pin, released.stores,
-             released.stores == 1 ? "" : "s");
+  fmt::print("released {} in {} swap store{}\n", flags.pin, released.stores, released.stores == 1 ? "" : "s");
   return 0;
 }
 
@@ -43,8 +42,10 @@ void add_copy(CLI::App& command, int& status) {
       ->required()
       ->type_name("DIR");
   copying->footer(
-      "With --checkpoint-mode pin a checkpoint is a version that the swap stores keep: it can be read on this\n"
-      "machine alone, until the run removes it. The copy has the same states in files, and is complete or not\n"
+      "With --checkpoint-mode pin a checkpoint is a version that the swap stores keep: it can be read on "
+      "this\n"
+      "machine alone, until the run removes it. The copy has the same states in files, and is complete or "
+      "not\n"
       "there. One that is of files already is copied too, without its parity.\n\n"
       "Example:\n"
       "  headrace checkpoint copy runs/a/step-00001200 --to kept/step-00001200");
@@ -56,12 +57,11 @@ void add_release(CLI::App& command, int& status) {
       command.add_subcommand("release", "give back the space of a pinned version in swap stores");
   const auto flags = std::make_shared<ReleaseFlags>();
   releasing->add_option("PIN", flags->pin, "its name, as `headrace inspect SWAP-PATH` shows it")->required();
-  releasing->add_option("PATH", flags->swap_paths, "all swap paths of the run")
-      ->required()
-      ->type_name("DIR");
+  releasing->add_option("PATH", flags->swap_paths, "all swap paths of the run")->required()->type_name("DIR");
   releasing->footer(
       "A run releases the versions of the checkpoints that it removes, and those that a kill left in its\n"
-      "--checkpoint-dir. This is for those of another folder, which may be gone. A checkpoint whose version is\n"
+      "--checkpoint-dir. This is for those of another folder, which may be gone. A checkpoint whose version "
+      "is\n"
       "released cannot be loaded any more. No job may be using the swap paths.\n\n"
       "Example:\n"
       "  headrace inspect /nvme/swap\n"

@@ -55,9 +55,15 @@ ResolvedOptions with_pinned_resume(const ResolvedOptions& options) {
                     checkpoint, copy_advice(checkpoint, "--load-weights")));
   if (static_cast<int>(facts.world_size) != options.launch.size)
     throw UsageError(fmt::format(
-        "{} is pinned in the swap stores of {} ranks, which a run of {} replaces: {}; or give another "
+        "{} is pinned in the swap stores of {} rank{}, which a run of {} replaces: {}; or give another "
         "--swap-path.",
-        checkpoint, facts.world_size, options.launch.size, copy_advice(checkpoint, "--resume")));
+        checkpoint, facts.world_size, facts.world_size == 1 ? "" : "s", options.launch.size,
+        copy_advice(checkpoint, "--resume")));
+  if (options.engine.durability != Durability::step)
+    throw UsageError(fmt::format(
+        "{} is pinned in the swap store, which a run with --durability none replaces: {}; or leave "
+        "--durability out.",
+        checkpoint, copy_advice(checkpoint, "--resume")));
   ResolvedOptions result = options;
   result.resume_swap = true;
   result.overwrite_swap = false;

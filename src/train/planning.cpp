@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "headrace/checkpoint.h"
-#include "headrace/pinned_checkpoints.h"
 #include "headrace/communicator.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
+#include "headrace/pinned_checkpoints.h"
 #include "headrace/train.h"
 #include "src/train/backends.h"
 

@@ -159,12 +159,12 @@ ReplacedRun replaced_run(const GivenStore& store, const std::optional<Continued>
     const bool same_run = continued && is_of(*continued, commits.back());
     const bool is_later = !same_run || step > continued->step;
     if (!is_later && found.pins.empty()) return {};
-    run.text = describe(folders, (same_run ? fmt::format("step {} of this very run", step)
-                                           : fmt::format("step {} of an earlier run", step)) +
-                                     (same_run && is_later
-                                          ? fmt::format(", later than the checkpoint's {}", continued->step)
-                                          : "") +
-                                     pins_text(found.pins));
+    run.text = describe(
+        folders,
+        (same_run ? fmt::format("step {} of this very run", step)
+                  : fmt::format("step {} of an earlier run", step)) +
+            (same_run && is_later ? fmt::format(", later than the checkpoint's {}", continued->step) : "") +
+            pins_text(found.pins));
   } catch (const Error& error) {
     std::string why = error.what();
     while (why.ends_with('.')) why.pop_back();

@@ -67,16 +67,15 @@ bool replaces_store(const ResolvedOptions& options) {
          std::ranges::any_of(options.engine.swap_directories, files::folder_exists);
 }
 
-void tell_going_back(const ResolvedOptions& options) {
-  const std::string& to = options.checkpoint.go_back_to;
-  log_info(fmt::format("{} is pinned in the swap store, which goes back to it", to));
+// Steps that a run goes back behind, to the one of a pinned checkpoint.
+void warn_of_steps_behind(const ResolvedOptions& options, std::uint64_t step) {
   const std::vector<SwapCommit> commits = SwapStore::describe(options.engine.swap_directories).commits;
-  const std::uint64_t step = read_checkpoint_facts(to).step;
-  if (!commits.empty() && commits.back().step > step)
-    log_warning(fmt::format(
-        "the swap store is at step {}: the {} after the checkpoint are done anew. --resume swap would have gone "
-        "on from there.",
-        commits.back().step, commits.back().step - step == 1 ? "step" : "steps"));
+  if (commits.empty() || commits.back().step <= step) return;
+  log_warning(
+      fmt::format("the swap store is at step {0}: what came after step {1} is done anew. --resume swap would "
+                  "have gone on "
+                  "from step {0}.",
+                  commits.back().step, step));
 }
 
 // Where they lie in the files is the same on all ranks, or these have other files.
@@ -109,11 +108,9 @@ void Session::open_backends(StopSignals& signals) {
   backends = make_backends(options, device_arena_bytes(inputs.plan));
   signals.end_connecting();
   run = run_identity(options, inputs.training.tokens);
-  check_ranks_agree(options,
-                    run + weights_text(inputs.weights) + inputs.checkpoint +
-                        options.checkpoint.pin_to_go_back_to,
-                    *backends.communicator,
-                    *backends.device);
+  check_ranks_agree(
+      options, run + weights_text(inputs.weights) + inputs.checkpoint + options.checkpoint.pin_to_go_back_to,
+      *backends.communicator, *backends.device);
   open_saver(options, backends);
   place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan, inputs.checkpoint, *backends.communicator);
@@ -173,10 +170,12 @@ TrainingState Session::continue_in_store() {
     return engine->resume([&](const TrainingState& stored) {
       check_same_run(stored, "--resume swap", path_list(options.swap_paths));
     });
-  if (rank() == 0) tell_going_back(options);
+  if (rank() == 0)
+    log_info(fmt::format("{} is pinned in the swap store, which goes back to it", from.go_back_to));
   const std::uint64_t id = state.run_id;
   TrainingState stored = engine->go_back(from.pin_to_go_back_to, [&](const TrainingState& found) {
     check_same_run(found, "--resume", from.go_back_to);
+    if (rank() == 0) warn_of_steps_behind(options, found.iteration);
   });
   stored.run_id = id;  // two runs may go on from one checkpoint
   return stored;

@@ -96,8 +96,9 @@ std::string advice_of_pins(const ResolvedOptions& options, const RunPlan& plan, 
                          format_bytes(*fits));
   request.engine.swap_pins = 0;
   const auto fits = fitting(options, plan_memory(request).nvme_path_bytes, full);
-  return fits ? fmt::format("{}: with --checkpoint-mode copy the store needs {}, and the checkpoints are files",
-                            reserved, format_bytes(*fits))
+  return fits ? fmt::format(
+                    "{}: with --checkpoint-mode copy the store needs {}, and the checkpoints are files",
+                    reserved, format_bytes(*fits))
               : "";
 }
 

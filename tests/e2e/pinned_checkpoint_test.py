@@ -95,6 +95,16 @@ class PinnedCheckpoints(job_test.JobTest):
         self.assert_status(2, refused)
         self.assert_says(refused, "2 ranks", "headrace checkpoint copy")
 
+    def test_a_run_that_would_replace_the_store_it_begins_from_is_refused_with_what_to_do(self):
+        self.assert_status(0, self.run_with(1, steps=2))
+        newest = self.checkpoints / "step-00000002"
+        copied = {"checkpoint_mode": None, "keep_last": None}
+        for more in ({"resume": newest, "durability": "none"}, {"load_weights": newest}):
+            refused = self.run_with(1, steps=4, **copied, **more)
+            self.assert_status(2, refused)
+            self.assert_says(refused, "headrace checkpoint copy", "replaces")
+        self.assertEqual([[2]], self.pins())
+
     def test_rotation_releases_what_it_removes(self):
         self.assert_status(0, self.run_with(2, steps=5, save_every=1))
         self.assertEqual([[4, 5], [4, 5]], self.pins())
@@ -127,14 +137,48 @@ class PinnedCheckpoints(job_test.JobTest):
         host = {"offload_optimizer": "cpu", "swap_path": None}
         for more, words in ((host, "optimizer states on NVMe"), ({"durability": "none"}, "--durability step"),
                             ({"keep_last": None}, "--keep-last"), ({"master_dtype": "none", "dtype": "bf16"}, "--master-dtype"),
-                            ({"async_save": True}, "--checkpoint-mode copy")):
+                            ({"async_save": True}, "--checkpoint-mode copy"), ({"checkpoint_parity": 1}, "--checkpoint-mode copy")):
             refused = self.run_with(1, steps=1, **more)
             self.assert_status(2, refused)
             self.assert_says(refused, words)
         self.assert_status(0, self.run_with(1, steps=1, checkpoint_mode="copy"))
         refused = self.run_with(1, steps=2, resume="swap")
         self.assert_status(2, refused)
-        self.assert_says(refused, "was made for 0")
+        self.assert_says(refused, "was made for 0", "--checkpoint-mode copy")
+
+    def test_a_store_with_too_little_room_is_left_as_it_is_and_room_is_what_a_release_gives_back(self):
+        self.assert_status(0, self.run_with(1, steps=3, save_every=1))
+        for more, words in (({"keep_last": 3}, ["made for 3", "--keep-last 2 or less"]),
+                            ({"checkpoint_dir": self.folder / "others"}, ["in other folders", "headrace checkpoint release"])):
+            refused = self.train(1, **{**self.settings(1), "steps": 4, "resume": "swap", **more})
+            self.assert_status(2, refused)
+            self.assert_says(refused, *words)
+        self.assertEqual([[2, 3]], self.pins())
+        others = [json.loads((path / "manifest.json").read_text())["pin"] for path in self.checkpoints.glob("step-*")]
+        shutil.rmtree(self.checkpoints)
+        for name in others:
+            self.assertEqual(0, self.command("checkpoint", "release", name, self.swap).returncode)
+        resumed = self.train(1, **{**self.settings(1), "steps": 4, "resume": "swap", "checkpoint_dir": self.folder / "others"})
+        self.assert_status(0, resumed)
+        self.assertEqual([[4]], self.pins())
+
+    def test_a_new_run_does_not_replace_pinned_checkpoints_unasked(self):
+        self.assert_status(0, self.run_with(1, steps=2))
+        copy = self.folder / "copy"
+        self.assertEqual(0, self.command("checkpoint", "copy", self.checkpoints / "step-00000002", "--to", copy).returncode)
+        for more in ({}, {"resume": copy}):
+            refused = self.train(1, steps=4, dtype="fp32", batch_size=4, swap_path=self.swap, **{"overwrite_swap": None, **more})
+            self.assert_status(2, refused)
+            self.assert_says(refused, "1 pinned checkpoint (of step 2)", "--overwrite-swap")
+        self.assertEqual([[2]], self.pins())
+
+    def test_going_back_behind_later_steps_is_warned_of(self):
+        self.assert_status(0, self.run_with(1, steps=2))
+        self.assert_status(0, self.train(1, **{**self.settings(1), "checkpoint_dir": None, "checkpoint_mode": None,
+                                               "keep_last": None, "steps": 4, "resume": "swap"}))
+        back = self.run_with(1, steps=3, resume="latest")
+        self.assert_status(0, back)
+        self.assert_says(back, "is at step 4", "what came after step 2 is done anew")
 
 
 if __name__ == "__main__":

@@ -145,6 +145,26 @@ class Saves(job_test.JobTest):
                 self.assertEqual(1, self.newest())
                 self.assertFalse(list(self.checkpoints.glob("*.partial")))
 
+    def test_a_call_of_a_pinned_save_that_fails_leaves_the_checkpoint_before_it_and_its_version_alone(self):
+        swap = self.folder / "pinned-swap"
+        self.more = {"offload_optimizer": "nvme", "swap_path": swap, "overwrite_swap": True, "stage": 1,
+                     "checkpoint_mode": "pin", "keep_last": 1}
+        faults = (("pwrite", ".bin.new", 1, ENOSPC), ("fdatasync", ".bin.new", 1, EIO), ("pwrite", "manifest.json.new", 1, ENOSPC),
+                  ("rename", ".partial", 1, EIO), ("mkdir", "step-00000002.partial", 0, ENOSPC))
+        for call, suffix, skip, code in faults:
+            with self.subTest(call=call, path=suffix):
+                outcome = self.train_in_new(swap, ranks=2, fault=f"{call}:{suffix}:{skip}:{code}", fault_rank=0)
+                self.assertIn("FAULT ", self.calls.read_text())
+                self.assertNotEqual(0, outcome.status)
+                self.assert_says(outcome, "step 2 was not saved", "could not be saved", "step-00000001")
+                self.assertEqual(1, self.newest())
+                self.assertFalse(list(self.checkpoints.glob("*.partial")))
+                options = self.options(steps=3, checkpoint_dir=self.checkpoints, resume="swap",
+                                       **{**RESIDENT, **self.more, "overwrite_swap": None})
+                self.assert_status(0, headrace_job.train(self.program, options, self.folder / f"resumed-{self.runs}", 2))
+                for rank in headrace_job.inspect_json(self.program, swap)[1]["ranks"]:
+                    self.assertEqual([3], [pin["step"] for pin in rank["pins"]])
+
     def test_what_fails_on_one_rank_is_told_by_all_and_the_next_save_succeeds(self):
         for fault, why in (("pwrite:.safetensors:0:28", "No space left"), ("pread:.safetensors:0:5", "Input/output error")):
             outcome = self.train_with(2, more=PARITY, fault=fault, fault_rank=1)

@@ -95,11 +95,11 @@ TEST(PinnedManifest, that_does_not_hold_together_is_refused) {
   EXPECT_THAT(refusal([](J& json) { json.erase("pin"); }), HasSubstr("damaged"));
   EXPECT_THAT(refusal([](J& json) { json.erase("stores"); }), HasSubstr("damaged"));
   EXPECT_THAT(refusal([](J& json) { json["version"] = 3; }), HasSubstr("has version 3"));
-  EXPECT_THAT(refusal([](J& json) {
-                json["files"].push_back(
-                    {{"name", "x"}, {"bytes", 8}, {"header_bytes", 8}, {"header_crc32c", 0}});
-              }),
-              HasSubstr("names files, and swap stores too"));
+  EXPECT_THAT(
+      refusal([](J& json) {
+        json["files"].push_back({{"name", "x"}, {"bytes", 8}, {"header_bytes", 8}, {"header_crc32c", 0}});
+      }),
+      HasSubstr("names files, and swap stores too"));
 }
 
 TEST(PinnedManifest, of_which_a_byte_is_changed_is_refused) {

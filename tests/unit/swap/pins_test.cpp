@@ -363,9 +363,8 @@ TEST_F(SwapPinsTest, a_pin_that_fails_is_taken_back_and_the_store_goes_on) {
 
 // Whether the pin is there after the loss of power, nobody can tell.
 TEST_F(SwapPinsTest, a_folder_that_could_not_be_flushed_while_pins_change_ends_the_store) {
-  const std::pair<FileCall, std::string> faults[] = {{FileCall::rename, "p1/pin-b.bin.new"},
-                                                     {FileCall::sync, "p0"},
-                                                     {FileCall::sync, "p1"}};
+  const std::pair<FileCall, std::string> faults[] = {
+      {FileCall::rename, "p1/pin-b.bin.new"}, {FileCall::sync, "p0"}, {FileCall::sync, "p1"}};
   for (const bool unpins : {false, true})
     for (const auto& [call, suffix] : faults) {
       if (unpins && call == FileCall::rename) continue;
