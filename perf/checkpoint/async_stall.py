@@ -2,8 +2,8 @@
 """Question: how much of a step does a checkpoint cost that is written beside the steps (`--async-save`)?
 
 The same run without and with saves, in turn, for each placement of the optimizer states. A save after every second step is
-written during the one that follows; what these steps take longer than the same steps of the run without saves, for each save, is
-the stall. Beside it the same for saves that training waits for. Target: at most 0.05 of a step.
+written during the one that follows; what these steps take longer than the steps between them, less the same difference of the run
+without saves, is the stall. Beside it the same for saves that training waits for. Target: at most 0.05 of a step.
 
     perf/checkpoint/async_stall.py --headrace build/release/headrace --data FILE --folder DIR [--rounds 5]
 """
@@ -31,7 +31,7 @@ def arguments():
     parser.add_argument("--data", required=True, type=pathlib.Path, help="text")
     parser.add_argument("--folder", required=True, type=pathlib.Path, help="on the drive that is measured")
     parser.add_argument("--model", default="gpt2-mini")
-    parser.add_argument("--steps", type=int, default=8, help="even: half of them save")
+    parser.add_argument("--steps", type=int, default=16, help="even: half of them save")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--sequence-length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
@@ -63,10 +63,13 @@ def run(options, placement, mode, folder):
 
 
 def stall_of(seconds, saves, plain, mode):
-    """Seconds that a save costs: what the steps behind one take longer, and the save itself where it is waited for."""
-    behind = range(2, len(seconds), 2)  # steps 3, 5, ...: what is saved after step 2 is written during step 3
-    longer = statistics.mean(seconds[i] - plain[i] for i in behind)
-    return longer + (statistics.mean(saves[:-1]) if mode == "waits" else 0)
+    """Seconds that a save costs: what the steps behind one take longer, and the save itself where it is waited for.
+
+    Of medians, and against the run's own other steps: one that the machine disturbs, and two runs, differ by more than a save costs.
+    """
+    behind, others = slice(2, None, 2), slice(3, None, 2)  # what is saved after step 2 is written during step 3
+    longer = sum(sign * (statistics.median(run[behind]) - statistics.median(run[others])) for sign, run in ((1, seconds), (-1, plain)))
+    return longer + (statistics.median(saves[:-1]) if mode == "waits" else 0)
 
 
 def main():

@@ -28,6 +28,9 @@ CheckpointSource::CheckpointSource(const std::string& path, Manifest manifest, I
 
 void CheckpointSource::read(std::size_t tensor, std::uint64_t first, std::span<float> out) {
   const MasterDType master = reader_->manifest().states.master;
+  if (first == 0)
+    reader_->expect(
+        {{static_cast<std::uint32_t>(tensor), 0, reader_->manifest().parameters[tensor].numel()}});
   float* to = out.data();
   reader_->read(static_cast<std::uint32_t>(tensor), first, out.size(),
                 [&](std::uint64_t at, std::uint64_t numel, const StateArrays& states) {

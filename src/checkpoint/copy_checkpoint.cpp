@@ -91,6 +91,7 @@ class Copy {
     AppendFile file(io_, files::join(folder_.path(), name), shard.bytes, memory_.memory());
     const auto header = std::as_bytes(std::span(shard.header));
     file.append(header);
+    reader_->expect(pieces_[rank]);
     std::size_t next = 0;
     for (const StateReader::Piece& piece : pieces_[rank])
       reader_->read(piece.parameter, piece.first, piece.numel,

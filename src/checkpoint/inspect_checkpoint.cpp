@@ -230,6 +230,10 @@ class Inspection {
   void hash() {
     const AlignedMemory memory = aligned_memory(SliceReader::memory_bytes(manifest_));
     SliceReader reader(path_, manifest_, engine_, {memory.get(), SliceReader::memory_bytes(manifest_)});
+    std::vector<ParameterRange> whole;
+    for (std::uint32_t p = 0; p < manifest_.parameters.size(); ++p)
+      whole.push_back({p, 0, manifest_.parameters[p].numel()});
+    reader.expect(std::move(whole));
     std::uint64_t sum = 0;
     for (std::uint32_t p = 0; p < manifest_.parameters.size(); ++p) {
       std::uint64_t first = 0;

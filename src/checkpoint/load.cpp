@@ -162,10 +162,15 @@ TrainingState load_checkpoint(const std::string& path, Engine& engine, IoEngine&
                    to += numel;
                  });
   };
-  if (options.check_first)
-    for (const StatePiece& piece : engine.pieces_to_fill())
-      reader->read(numbers.at(piece.parameter), piece.first, piece.numel,
-                   [](std::uint64_t, std::uint64_t, const StateArrays&) {});
+  std::vector<ParameterRange> ranges;
+  for (const StatePiece& piece : engine.pieces_to_fill())
+    ranges.push_back({numbers.at(piece.parameter), piece.first, piece.numel});
+  if (options.check_first) {
+    reader->expect(ranges);
+    for (const auto& [parameter, first, numel] : ranges)
+      reader->read(parameter, first, numel, [](std::uint64_t, std::uint64_t, const StateArrays&) {});
+  }
+  reader->expect(std::move(ranges));
   return engine.restore(fill, options.weights_only ? options.start : facts.state,
                         options.weights_only ? 0 : facts.steps_applied, options.before_replacing);
 }

@@ -29,6 +29,7 @@ class PinnedStates final : public StateReader {
   static Bytes memory_bytes(const Manifest& manifest);  // 0 where the first store is not to be seen
 
   const Manifest& manifest() const override { return manifest_; }
+  void expect(std::vector<ParameterRange>) override {}  // a block is much larger than what is asked for
   void read(std::uint32_t parameter, std::uint64_t first, std::uint64_t numel, const Visit& visit) override;
   std::vector<std::vector<Piece>> pieces_by_rank() const override;
 

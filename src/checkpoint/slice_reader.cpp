@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "headrace/checkpoint.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
 #include "src/checkpoint/checkpoint_files.h"
@@ -13,7 +14,7 @@
 namespace headrace {
 namespace {
 
-constexpr Bytes buffer_alignment = 4096;
+constexpr std::size_t most_sets = 64;  // read ahead: more keep no disk busier
 
 std::uint64_t largest_slice(const Manifest& manifest) {
   std::uint64_t largest = 0;
@@ -21,17 +22,31 @@ std::uint64_t largest_slice(const Manifest& manifest) {
   return largest;
 }
 
-Bytes buffer_bytes(const StoredArray& array, std::uint64_t numel) {
-  return round_up(array.bytes_of(numel), buffer_alignment);
+// Where one array's elements are, of a set.
+void place(const StoredArray& array, std::span<std::byte> bytes, StateArrays& states) {
+  if (array.moment < 0) {
+    states.master = bytes.data();
+    return;
+  }
+  MomentArray& moment = states.moments[static_cast<std::size_t>(array.moment)];
+  if (array.scales)
+    moment.scales = reinterpret_cast<float*>(bytes.data());
+  else
+    moment.values = bytes.data();
+}
+
+std::size_t arrays_read(const std::vector<StoredArray>& arrays, SliceReader::What what) {
+  return what == SliceReader::What::masters_alone ? 1 : arrays.size();
 }
 
 }  // namespace
 
-Bytes SliceReader::memory_bytes(const Manifest& manifest) {
+Bytes SliceReader::memory_bytes(const Manifest& manifest, What what) {
+  const std::vector<StoredArray> arrays = stored_arrays(manifest.states);
   Bytes bytes = 0;
-  for (const StoredArray& array : stored_arrays(manifest.states))
-    bytes += buffer_bytes(array, largest_slice(manifest));
-  return bytes;
+  for (std::size_t a = 0; a < arrays_read(arrays, what); ++a)
+    bytes += ReadRing::most_bytes_of(arrays[a].bytes_of(largest_slice(manifest)));
+  return std::max(bytes, checkpoint_memory_bytes);
 }
 
 SliceReader::SliceReader(const std::string& folder, Manifest manifest, IoEngine& engine,
@@ -40,30 +55,14 @@ SliceReader::SliceReader(const std::string& folder, Manifest manifest, IoEngine&
       manifest_(std::move(manifest)),
       engine_(engine),
       arrays_(stored_arrays(manifest_.states)),
-      read_arrays_(what == What::masters_alone ? 1 : arrays_.size()),
+      read_arrays_(arrays_read(arrays_, what)),
+      ring_(memory.first(memory_bytes(manifest_, what))),
       files_(manifest_.files.size()),
       rebuilding_(std::move(rebuilding)),
       damaged_(manifest_.file_count()) {
   check_files(rebuilding_.needed);
   if (!manifest_.problem.empty() && rebuilding_.on_damage) rebuilding_.on_damage(manifest_.problem);
   index_slices();
-  for (const StoredArray& array : arrays_) {
-    const Bytes bytes = buffer_bytes(array, largest_slice(manifest_));
-    buffers_.push_back(memory.first(bytes));
-    memory = memory.subspan(bytes);
-  }
-  for (std::size_t a = 0; a < arrays_.size(); ++a) {
-    const StoredArray& array = arrays_[a];
-    if (array.moment < 0) {
-      loaded_states_.master = buffers_[a].data();
-    } else {
-      MomentArray& moment = loaded_states_.moments[static_cast<std::size_t>(array.moment)];
-      if (array.scales)
-        moment.scales = reinterpret_cast<float*>(buffers_[a].data());
-      else
-        moment.values = buffers_[a].data();
-    }
-  }
 }
 
 void SliceReader::check_files(const std::vector<bool>& needed) {
@@ -134,36 +133,95 @@ IoFile* SliceReader::file(std::uint32_t index) {
   return &*one.file;
 }
 
-IoTicket SliceReader::submit(std::size_t array, const ManifestSlice& slice) {
-  const IoFile* from = file(slice.file);
-  if (from == nullptr) return {};
-  return engine_.submit(IoDirection::read, *from, slice.begin, HostLease::borrowed(buffers_[array]),
-                        arrays_[array].bytes_of(slice.numel));
+const ManifestSlice& SliceReader::slice_of(const Set& set, std::size_t array) const {
+  return manifest_.slices[others_[set.slice][array]];
 }
 
-void SliceReader::load(std::uint32_t parameter, std::size_t piece) {
-  const std::uint32_t wanted = pieces_[parameter][piece];
-  if (wanted == loaded_) return;
-  loaded_ = ~0u;
-  std::vector<IoTicket> tickets;
-  const auto slice_of = [&](std::size_t array) -> const ManifestSlice& {
-    return manifest_.slices[others_[wanted][array]];
-  };
-  for (std::size_t a = 0; a < read_arrays_; ++a) tickets.push_back(submit(a, slice_of(a)));
-  for (std::size_t a = 0; a < read_arrays_; ++a) check(a, slice_of(a), tickets[a]);
-  loaded_ = wanted;
+bool SliceReader::submit(std::uint32_t slice) {
+  Set set{.slice = slice, .checked = false, .buffers = {}, .tickets = {}};
+  std::vector<ReadRing::Part> parts;
+  std::vector<const IoFile*> from;
+  for (std::size_t a = 0; a < read_arrays_; ++a) {
+    const ManifestSlice& one = slice_of(set, a);
+    parts.push_back({arrays_[a].bytes_of(one.numel), one.begin});
+    from.push_back(file(one.file));
+  }
+  std::optional<std::vector<std::span<std::byte>>> buffers = ring_.take(parts);
+  if (!buffers) return false;
+  set.buffers = std::move(*buffers);
+  for (std::size_t a = 0; a < read_arrays_; ++a)
+    set.tickets.push_back(from[a] == nullptr
+                              ? IoTicket()
+                              : engine_.submit(IoDirection::read, *from[a], parts[a].offset,
+                                               HostLease::borrowed(set.buffers[a]), parts[a].bytes));
+  sets_.push_back(std::move(set));
+  return true;
 }
 
-void SliceReader::check(std::size_t array, const ManifestSlice& slice, IoTicket& ticket) {
-  if (!ticket) return rebuild(array, slice);
-  const Bytes bytes = arrays_[array].bytes_of(slice.numel);
-  const IoResult result = ticket.wait();
-  const bool good = result.ok() && crc32c(buffers_[array].first(bytes)) == slice.crc32c;
-  if (good) return;
-  if (manifest_.parity) return rebuild(array, slice);
+void SliceReader::expect(std::vector<ParameterRange> ranges) {
+  if (sets_.size() > 1)
+    while (!sets_.empty()) drop_oldest();
+  awaited_.reset();
+  expected_ = std::move(ranges);
+  expected_range_ = 0;
+  expected_piece_.reset();
+  awaited_ = next_expected();
+}
+
+std::optional<std::uint32_t> SliceReader::next_expected() {
+  for (; expected_range_ < expected_.size(); ++expected_range_, expected_piece_.reset()) {
+    const auto& [parameter, first, numel] = expected_[expected_range_];
+    if (numel == 0) continue;
+    if (!expected_piece_) expected_piece_ = piece_at(parameter, first);
+    for (std::size_t& piece = *expected_piece_; piece < pieces_[parameter].size(); ++piece) {
+      const std::uint32_t slice = pieces_[parameter][piece];
+      if (manifest_.slices[slice].first >= first + numel) break;
+      const std::optional<std::uint32_t> before = awaited_        ? awaited_
+                                                  : sets_.empty() ? std::nullopt
+                                                                  : std::optional(sets_.back().slice);
+      if (slice != before) return slice;
+    }
+  }
+  return std::nullopt;
+}
+
+void SliceReader::read_ahead() {
+  while (awaited_ && sets_.size() < most_sets && submit(*awaited_)) awaited_ = next_expected();
+}
+
+void SliceReader::drop_oldest() {
+  sets_.pop_front();
+  ring_.give_back_oldest();
+}
+
+// The first set, checked.
+StateArrays SliceReader::load(std::uint32_t slice) {
+  if (!sets_.empty() && sets_.front().slice != slice) drop_oldest();
+  if (sets_.empty()) read_ahead();
+  if (sets_.empty() || sets_.front().slice != slice) {
+    while (!sets_.empty()) drop_oldest();
+    expect({});
+    HEADRACE_CHECK(submit(slice), "the memory of a SliceReader is too small for a slice");
+  }
+  read_ahead();
+  Set& set = sets_.front();
+  for (std::size_t a = 0; a < read_arrays_ && !set.checked; ++a) check(set, a);
+  set.checked = true;
+  StateArrays states;
+  for (std::size_t a = 0; a < read_arrays_; ++a) place(arrays_[a], set.buffers[a], states);
+  return states;
+}
+
+void SliceReader::check(Set& set, std::size_t array) {
+  const ManifestSlice& slice = slice_of(set, array);
+  const std::span<std::byte> buffer = set.buffers[array];
+  if (!set.tickets[array]) return rebuild(buffer, slice);
+  const IoResult result = set.tickets[array].wait();
+  if (result.ok() && crc32c(buffer) == slice.crc32c) return;
+  if (manifest_.parity) return rebuild(buffer, slice);
   const std::string path = files::join(folder_, manifest_.files[slice.file].name);
   if (!result.ok())
-    throw IoError("read", path, slice.begin + result.bytes, bytes - result.bytes, result.code);
+    throw IoError("read", path, slice.begin + result.bytes, buffer.size() - result.bytes, result.code);
   throw CorruptData(fmt::format(
       "{} is damaged: {} of {}, elements {} to {}, at byte {}, is not what was written. Load another "
       "checkpoint.",
@@ -200,9 +258,8 @@ void SliceReader::read_stripe(std::uint64_t stripe) {
 }
 
 // From the stripes that hold it.
-void SliceReader::rebuild(std::size_t array, const ManifestSlice& slice) {
-  const Bytes stripe_bytes = manifest_.parity->stripe_bytes, bytes = arrays_[array].bytes_of(slice.numel);
-  const std::span<std::byte> out = buffers_[array].first(bytes);
+void SliceReader::rebuild(std::span<std::byte> out, const ManifestSlice& slice) {
+  const Bytes stripe_bytes = manifest_.parity->stripe_bytes, bytes = out.size();
   for (Bytes done = 0; done < bytes;) {
     const std::uint64_t at = slice.begin + done, stripe = at / stripe_bytes;
     read_stripe(stripe);
@@ -218,16 +275,22 @@ void SliceReader::rebuild(std::size_t array, const ManifestSlice& slice) {
                     manifest_name, folder_, manifest_.files[slice.file].name));
 }
 
-void SliceReader::read(std::uint32_t parameter, std::uint64_t first, std::uint64_t numel,
-                       const Visit& visit) {
+std::size_t SliceReader::piece_at(std::uint32_t parameter, std::uint64_t element) const {
   const std::vector<std::uint32_t>& pieces = pieces_[parameter];
   const auto behind = std::ranges::upper_bound(
-      pieces, first, {}, [&](std::uint32_t slice) { return manifest_.slices[slice].first; });
-  for (auto piece = static_cast<std::size_t>(behind - pieces.begin()) - 1; numel > 0; ++piece) {
-    load(parameter, piece);
-    const ManifestSlice& slice = manifest_.slices[pieces[piece]];
+      pieces, element, {}, [&](std::uint32_t slice) { return manifest_.slices[slice].first; });
+  return static_cast<std::size_t>(behind - pieces.begin()) - 1;
+}
+
+void SliceReader::read(std::uint32_t parameter, std::uint64_t first, std::uint64_t numel,
+                       const Visit& visit) {
+  if (numel == 0) return;
+  for (std::size_t piece = piece_at(parameter, first); numel > 0; ++piece) {
+    const std::uint32_t wanted = pieces_[parameter][piece];
+    const StateArrays states = load(wanted);
+    const ManifestSlice& slice = manifest_.slices[wanted];
     const std::uint64_t at = first - slice.first, count = std::min(numel, slice.numel - at);
-    visit(at, count, loaded_states_);
+    visit(at, count, states);
     first += count;
     numel -= count;
   }

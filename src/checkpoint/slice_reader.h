@@ -1,10 +1,12 @@
 // Reads elements of parameters from a checkpoint's files: whole slices at a time, each checked against its
-// CRC32C, the last one of every array kept, since neighbours are asked for next. What is damaged or missing
-// is rebuilt by parity, where there is some. The files' own headers are for other programs and are not read:
-// the manifest, which has a checksum of its own, places every slice.
+// CRC32C, the last one of every array kept, since neighbours are asked for next. What the caller says that it
+// expects is read ahead. What is damaged or missing is rebuilt by parity, where there is some. The files' own
+// headers are for other programs and are not read: the manifest, which has a checksum of its own, places
+// every slice.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
@@ -17,6 +19,7 @@
 #include "headrace/memory.h"
 #include "src/checkpoint/checkpoint_stripes.h"
 #include "src/checkpoint/manifest.h"
+#include "src/checkpoint/read_ring.h"
 #include "src/checkpoint/stored_arrays.h"
 
 namespace headrace {
@@ -29,17 +32,28 @@ struct Rebuilding {
   std::function<void(const std::string& problem)> on_damage = {};
 };
 
+// Elements [first, first + numel) of a parameter.
+struct ParameterRange {
+  std::uint32_t parameter = 0;
+  std::uint64_t first = 0, numel = 0;
+};
+
 class SliceReader {
  public:
   enum class What : std::uint8_t { states, masters_alone };
-  // `memory`: memory_bytes(manifest), page-aligned. Throws CorruptData where slices overlap or leave
+  // `memory`: memory_bytes(manifest, what), page-aligned. Throws CorruptData where slices overlap or leave
   // something out, and where more files than parity makes up for are missing or of another size: all of them.
   SliceReader(const std::string& folder, Manifest manifest, IoEngine& engine, std::span<std::byte> memory,
               What what = What::states, Rebuilding rebuilding = {});
-  static Bytes memory_bytes(const Manifest& manifest);
+  // What the arrays of one piece take, and where that is less checkpoint_memory_bytes.
+  static Bytes memory_bytes(const Manifest& manifest, What what = What::states);
 
   const Manifest& manifest() const { return manifest_; }
   const std::vector<StoredArray>& arrays() const { return arrays_; }
+
+  // What read() will be asked for, in this order; in place of what was expected before. What is asked for out
+  // of order ends it.
+  void expect(std::vector<ParameterRange> ranges);
 
   // The states of elements [first, first + numel) of a parameter: calls visit(at, numel, states) for parts
   // end to end, `states` of the manifest's format, its arrays' elements [at, at + numel). Throws CorruptData
@@ -50,12 +64,24 @@ class SliceReader {
  private:
   void check_files(const std::vector<bool>& needed);
   void index_slices();
-  // The slices of one array that hold a piece lie alike in the other arrays: loads all of them.
-  void load(std::uint32_t parameter, std::size_t piece);
+  std::size_t piece_at(std::uint32_t parameter, std::uint64_t element) const;
+  // The slices of one array that hold a piece lie alike in the other arrays: all of them are a set.
+  struct Set {
+    std::uint32_t slice = 0;  // of array 0
+    bool checked = false;
+    std::vector<std::span<std::byte>> buffers;  // by array
+    std::vector<IoTicket> tickets;
+  };
+  const ManifestSlice& slice_of(const Set& set, std::size_t array) const;
+  Bytes ring_bytes(std::uint32_t slice) const;
+  bool submit(std::uint32_t slice);  // false where there is no room for it
+  std::optional<std::uint32_t> next_expected();
+  void read_ahead();
+  void drop_oldest();
+  StateArrays load(std::uint32_t slice);
   IoFile* file(std::uint32_t index);
-  IoTicket submit(std::size_t array, const ManifestSlice& slice);
-  void check(std::size_t array, const ManifestSlice& slice, IoTicket& ticket);
-  void rebuild(std::size_t array, const ManifestSlice& slice);
+  void check(Set& set, std::size_t array);
+  void rebuild(std::span<std::byte> out, const ManifestSlice& slice);
   void read_stripe(std::uint64_t stripe);
   void note_damage(std::uint32_t file, std::string_view what);
 
@@ -64,6 +90,7 @@ class SliceReader {
   IoEngine& engine_;
   std::vector<StoredArray> arrays_;
   std::size_t read_arrays_;  // the first so many of them
+  ReadRing ring_;
   struct OpenFile {
     std::optional<IoFile> file;
     bool tried = false;
@@ -71,9 +98,12 @@ class SliceReader {
   std::vector<OpenFile> files_;
   std::vector<std::vector<std::uint32_t>> pieces_;  // by parameter: its slices of array 0, by first element
   std::vector<std::vector<std::uint32_t>> others_;  // by slice of array 0: those of all arrays
-  std::vector<std::span<std::byte>> buffers_;       // by array
-  StateArrays loaded_states_;
-  std::uint32_t loaded_ = ~0u;  // slice of array 0
+  std::deque<Set> sets_;  // in the ring, in the order of reading; the first was asked for
+
+  std::vector<ParameterRange> expected_;
+  std::size_t expected_range_ = 0;
+  std::optional<std::size_t> expected_piece_;  // of that range's parameter
+  std::optional<std::uint32_t> awaited_;       // of array 0: the next to be submitted
 
   Rebuilding rebuilding_;
   MemoryBudget uncounted_{"host", ~Bytes{0}};

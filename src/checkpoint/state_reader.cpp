@@ -12,10 +12,11 @@ class FileStates final : public StateReader {
  public:
   FileStates(const std::string& path, Manifest manifest, IoEngine& io, MemoryBudget& budget,
              Rebuilding rebuilding, SliceReader::What what)
-      : memory_(budget, MemoryTag::staging, SliceReader::memory_bytes(manifest)),
+      : memory_(budget, MemoryTag::staging, SliceReader::memory_bytes(manifest, what)),
         reader_(path, std::move(manifest), io, memory_.memory(), what, std::move(rebuilding)) {}
 
   const Manifest& manifest() const override { return reader_.manifest(); }
+  void expect(std::vector<ParameterRange> ranges) override { reader_.expect(std::move(ranges)); }
   void read(std::uint32_t parameter, std::uint64_t first, std::uint64_t numel, const Visit& visit) override {
     reader_.read(parameter, first, numel, visit);
   }

@@ -14,13 +14,11 @@ namespace headrace {
 class StateReader {
  public:
   using Visit = SliceReader::Visit;
-  struct Piece {
-    std::uint32_t parameter = 0;
-    std::uint64_t first = 0, numel = 0;
-  };
+  using Piece = ParameterRange;
   virtual ~StateReader() = default;
   virtual const Manifest& manifest() const = 0;
-  // As SliceReader::read.
+  // As SliceReader's.
+  virtual void expect(std::vector<ParameterRange> ranges) = 0;
   virtual void read(std::uint32_t parameter, std::uint64_t first, std::uint64_t numel,
                     const Visit& visit) = 0;
   // What each rank that saved answers for, in the order in which it is read at least cost.
