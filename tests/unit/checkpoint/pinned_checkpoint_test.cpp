@@ -166,7 +166,27 @@ TEST_F(PinnedCheckpointTest, one_that_no_checkpoint_names_any_more_is_released_b
   EXPECT_EQ(store.pins.front().name, read_checkpoint_facts(path_).pin);
 }
 
-// By the manifest, which is good and of another model.
+TEST_F(PinnedCheckpointTest, a_version_that_is_released_while_it_is_read_is_told_apart_from_damage) {
+  save(run_of(1, sharded, 2, "swap"));
+  const auto release_and_go_on = [&] {
+    release_pin({folder_.path("swap")}, read_checkpoint_facts(path_).pin, *io_);
+    EngineRun further = run_of(1, sharded, 4, "swap");
+    further.begin = [](const EngineRun::Rank& at, const TrainingState&) { return at.engine.resume(); };
+    run_engine(further);
+  };
+  EngineRun run = run_of(1, on_device, 0, "");
+  run.begin = [&](const EngineRun::Rank& at, const TrainingState& start) {
+    return load_checkpoint(path_, at.engine, at.io, {.before_replacing = release_and_go_on, .start = start});
+  };
+  std::string message;
+  try {
+    run_engine(run);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, HasSubstr("was removed while it was read"));
+}
+
 TEST_F(PinnedCheckpointTest, stores_that_do_not_hold_what_the_manifest_says_are_refused) {
   save(run_of(2, sharded, 1, "swap"));
   const std::string file = path_ + "/manifest.json";
