@@ -104,7 +104,8 @@
 // lost before, noted by an epoch as above, and is not asked; repair() makes it agree with the others. open()
 // flushes every folder before anything is written: a removal that it saw may not be durable yet. A file that
 // does not check, in a folder without which no other has the pin, keeps nothing: open() says so and removes
-// it.
+// it. After a folder could not be flushed, a name in it may be there or not whatever is done next, and a
+// commit could count on neither: the store stops, and whoever opens it takes what is found.
 #pragma once
 
 #include <bit>

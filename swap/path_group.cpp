@@ -313,15 +313,30 @@ void PathGroup::drop_newest(const CommitRecord& remaining) {
   on_each_path("writing its journal", [&](StorePath& path) { path.journal->drop_newest(remaining); });
 }
 
+// A folder whose flush failed may have the name or not, now or after the loss of power, whatever is done
+// next: no commit may count on either, so none is made.
+void PathGroup::settle_folder(StorePath& path, const std::function<void()>& change) {
+  try {
+    change();
+  } catch (...) {
+    path.journal->give_up();
+    throw;
+  }
+}
+
 // See [Note: pins in several folders] in format.h.
 void PathGroup::write_pin(const Pin& pin) {
-  on_each_path("pinning a version", [&](const StorePath& path) {
-    swap::write_pin(path.directory, path.journal->identity(), pin);
+  on_each_path("pinning a version", [&](StorePath& path) {
+    prepare_pin(path.directory, path.journal->identity(), pin);
+    settle_folder(path, [&] { publish_pin(path.directory, pin.name); });
   });
 }
 
 void PathGroup::remove_pin(const std::string& name) {
-  on_each_path("unpinning a version", [&](const StorePath& path) { swap::remove_pin(path.directory, name); });
+  on_each_path("unpinning a version", [&](StorePath& path) {
+    swap::remove_pin(path.directory, name);
+    settle_folder(path, [&] { sync_folder(path.directory); });
+  });
 }
 
 void PathGroup::close(bool remove_files) {

@@ -84,6 +84,7 @@ class PathGroup {
  private:
   using Action = std::function<void(StorePath&)>;
   void on_each_path(std::string_view what, const Action& action);
+  void settle_folder(StorePath& path, const std::function<void()>& change);
   void check_present(std::uint32_t path, const std::string& file, int fd, std::string_view not_done);
   void take_back(std::uint32_t count, const CommitHistory& history);
   bool survives_because(std::uint32_t path, int code, std::string why);

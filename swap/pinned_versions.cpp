@@ -40,7 +40,7 @@ void VersionedStore::pin(const std::string& name) {
   if (parts_.pins.size() >= most_pins())
     throw UsageError(
         fmt::format("the swap store in {} was made for {} pinned versions, and all are used: {}. Release one "
-                    "of them, or make the store for more.",
+                    "of them (`headrace checkpoint release`), or make the store for more.",
                     this->name(), most_pins(), names_of_pins()));
   stripes_->group.check_present("its last commit is not pinned");
   parts_.pins.push_back({name, *parts_.history.newest});

@@ -88,17 +88,19 @@ FolderPins read_pins(const std::string& directory, const JournalIdentity& identi
   return pins;
 }
 
-void write_pin(const std::string& directory, const JournalIdentity& identity, const Pin& pin) {
+void prepare_pin(const std::string& directory, const JournalIdentity& identity, const Pin& pin) {
   std::vector<std::byte> contents = encode_journal_header(identity, {});
   const std::vector<std::byte> record = encode_commit(pin.record);
   contents.insert(contents.end(), record.begin(), record.end());
   prepare_replacement(directory, file_of(pin.name), contents);
-  publish_replacement(directory, file_of(pin.name));
+}
+
+void publish_pin(const std::string& directory, const std::string& name) {
+  publish_replacement(directory, file_of(name));
 }
 
 void remove_pin(const std::string& directory, const std::string& name) {
   remove_file(join(directory, file_of(name)));
-  sync_folder(directory);
 }
 
 // The folder is flushed in any case: what a process did that was killed before it could is not yet durable.
@@ -107,8 +109,11 @@ void settle_pins(const std::string& directory, const JournalIdentity& identity, 
   for (const std::string& file : pin_files(directory))
     if (is_replacement(file) || std::ranges::find(pins, name_in(file), &Pin::name) == pins.end())
       remove_file(join(directory, file));
-  for (const Pin& pin : pins)
-    if (std::ranges::find(found, pin) == found.end()) write_pin(directory, identity, pin);
+  for (const Pin& pin : pins) {
+    if (std::ranges::find(found, pin) != found.end()) continue;
+    prepare_pin(directory, identity, pin);
+    publish_pin(directory, pin.name);
+  }
   sync_folder(directory);
 }
 

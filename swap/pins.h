@@ -30,8 +30,11 @@ struct FolderPins {
 };
 // What the folder holds of this store. IoError when a file cannot be read; what vanishes meanwhile is none.
 FolderPins read_pins(const std::string& directory, const JournalIdentity& identity);
-// Durable when it returns; when it throws, the pin may be there or not.
-void write_pin(const std::string& directory, const JournalIdentity& identity, const Pin& pin);
+// A pin in two parts: when the first throws there is none, when the second throws it may be there or not, for
+// good. Durable when that returns.
+void prepare_pin(const std::string& directory, const JournalIdentity& identity, const Pin& pin);
+void publish_pin(const std::string& directory, const std::string& name);
+// Still to be flushed with the folder.
 void remove_pin(const std::string& directory, const std::string& name);
 // Makes the folder hold these pins and no others, durably.
 void settle_pins(const std::string& directory, const JournalIdentity& identity, const Pins& pins);

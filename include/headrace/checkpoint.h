@@ -4,6 +4,9 @@
 // Complete or invisible: everything is written in `step-00001200.partial`, flushed, and then renamed; a
 // killed save leaves what was there before. A save that fails leaves it too, and the run can go on.
 //
+// A pinned checkpoint is a manifest alone: its states are a version that the ranks' swap stores keep for it,
+// and it can be read on this machine only, as long as they are there (pinned_checkpoints.h).
+//
 // Threads: the engine's owner thread. Everything here blocks but a save that begin() has begun.
 // `Checkpointer` and its calls are collective: what fails on one rank is thrown by all of them.
 #pragma once
@@ -11,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +54,8 @@ struct CheckpointFacts {
   int stage = 0;
   StateFormat states;
   TrainingState state;
+  std::string pin;                       // of a pinned one: its version in the swap stores
+  std::vector<std::uint64_t> pinned_in;  // their ids, by rank
 };
 // Throws UsageError where `path` is no checkpoint, CorruptData where its manifest is damaged.
 CheckpointFacts read_checkpoint_facts(const std::string& path);
@@ -63,7 +69,10 @@ struct CheckpointOptions {
   bool leads_host = true;  // one rank of each host; it makes folders that other hosts do not share
   std::string written_by;  // "headrace 0.1.0"
   std::string model;       // config.json of the model, for exports; empty: none can be made
+  bool pin = false;        // in the engine's swap store, which has room for keep_last + 1 of them
 };
+
+class CheckpointPins;
 
 class Checkpointer {
  public:
@@ -103,6 +112,7 @@ class Checkpointer {
   CheckpointOptions options_;
   HostBuffer memory_;
   Fd lock_;
+  std::unique_ptr<CheckpointPins> pins_;  // where the engine's swap store can keep some
   std::future<Saved> saving_;
 };
 

@@ -29,6 +29,8 @@
 
 namespace headrace {
 
+class SwapStore;
+
 class Engine final : public ModuleHooks {
  public:
   // `io` may be null when nothing lives on NVMe. `memory` divides device.arena().
@@ -57,6 +59,10 @@ class Engine final : public ModuleHooks {
   // anything is changed, and throws to refuse it.
   using StateCheck = std::function<void(const TrainingState&)>;
   TrainingState resume(const StateCheck& accept = {});
+  // From the version that every rank's store keeps as `pin`; it is the newest from then on.
+  TrainingState go_back(const std::string& pin, const StateCheck& accept = {});
+  // Of optimizer states on NVMe, else null. Between two steps; only pins are changed.
+  SwapStore* swap_store();
 
   DeviceMemory& device_memory();
   MemoryBudget& device_budget();

@@ -62,6 +62,7 @@ struct EngineOptions {
   std::uint32_t swap_parity = 0;              // swap paths that may be lost
   std::vector<double> swap_path_rates;        // bytes per second of each; empty: all alike
   Durability durability = Durability::step;
+  std::uint32_t swap_pins = 0;  // versions that a new swap store can keep beside the last two
 
   // Skipped steps are then how the scale is found, and the engine ends them at the smallest.
   bool searches_loss_scale() const { return dtype == DType::f16 && loss_scale.fixed == 0; }

@@ -18,27 +18,27 @@ DType parameter_dtype(const std::string& name) {
 CheckpointSource::CheckpointSource(const std::string& path, Manifest manifest, IoEngine& io,
                                    MemoryBudget& budget)
     : path_(path),
-      memory_(budget, MemoryTag::staging,
-              SliceReader::memory_bytes(manifest, SliceReader::What::masters_alone)),
-      reader_(path, std::move(manifest), io, memory_.memory(), SliceReader::What::masters_alone,
-              {.needed = {}, .budget = &budget, .on_damage = [this](const std::string& problem) {
-                 damage_.push_back(problem);
-               }}) {
-  const DType dtype = parameter_dtype(reader_.manifest().dtype);
-  for (const ManifestParameter& one : reader_.manifest().parameters)
+      reader_(open_states(path, std::move(manifest), io, budget,
+                          {.needed = {},
+                           .budget = &budget,
+                           .on_damage = [this](const std::string& problem) { damage_.push_back(problem); }},
+                          SliceReader::What::masters_alone)) {
+  const DType dtype = parameter_dtype(reader_->manifest().dtype);
+  for (const ManifestParameter& one : reader_->manifest().parameters)
     tensors_.push_back({.name = one.name, .shape = one.shape, .dtype = dtype});
 }
 
 void CheckpointSource::read(std::size_t tensor, std::uint64_t first, std::span<float> out) {
-  const MasterDType master = reader_.manifest().states.master;
+  const MasterDType master = reader_->manifest().states.master;
   if (first == 0)
-    reader_.expect({{static_cast<std::uint32_t>(tensor), 0, reader_.manifest().parameters[tensor].numel()}});
+    reader_->expect(
+        {{static_cast<std::uint32_t>(tensor), 0, reader_->manifest().parameters[tensor].numel()}});
   float* to = out.data();
-  reader_.read(static_cast<std::uint32_t>(tensor), first, out.size(),
-               [&](std::uint64_t at, std::uint64_t numel, const StateArrays& states) {
-                 read_master(master, states.master, at, numel, to);
-                 to += numel;
-               });
+  reader_->read(static_cast<std::uint32_t>(tensor), first, out.size(),
+                [&](std::uint64_t at, std::uint64_t numel, const StateArrays& states) {
+                  read_master(master, states.master, at, numel, to);
+                  to += numel;
+                });
   if (damage_.empty()) return;
   log_warning(damage_warning(path_, fmt::format("{}", fmt::join(damage_, "; "))));
   damage_.clear();

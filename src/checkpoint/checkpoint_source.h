@@ -1,12 +1,13 @@
 // A checkpoint's masters as a stream of tensors, of the type of its parameters.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "headrace/memory.h"
 #include "headrace/model_folder.h"
-#include "src/checkpoint/slice_reader.h"
+#include "src/checkpoint/state_reader.h"
 
 namespace headrace {
 
@@ -19,8 +20,7 @@ class CheckpointSource final : public TensorSource {
  private:
   std::string path_;
   std::vector<std::string> damage_;  // that parity made up for, not told of yet
-  HostBuffer memory_;
-  SliceReader reader_;
+  std::unique_ptr<StateReader> reader_;
   std::vector<SourceTensor> tensors_;
 };
 

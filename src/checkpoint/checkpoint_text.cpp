@@ -46,7 +46,10 @@ ordered_json repair_json(const CheckpointRepair& repair) {
 std::string verdict(const CheckpointReport& report) {
   if (report.good() && report.checked_bytes > 0 && !report.stopped)
     return fmt::format("every byte is good ({} checked)\n", format_bytes(report.checked_bytes));
-  if (report.good()) return report.stopped ? "" : "all files are there; --verify reads every byte\n";
+  if (report.good())
+    return report.stopped ? ""
+                          : fmt::format("all {} are there; --verify reads every byte\n",
+                                        report.facts.pin.empty() ? "files" : "swap stores");
   std::string text;
   for (const std::string& problem : report.problems) text += fmt::format("problem: {}\n", problem);
   return text;
@@ -80,6 +83,7 @@ std::string to_text(const CheckpointReport& report) {
   text += line("data position", fmt::format("{} samples", facts.state.data_position));
   if (facts.dtype == "fp16") text += line("loss scale", fmt::format("{:g}", facts.state.loss_scale.scale));
   text += line("size", fmt::format("{} in {} slices", format_bytes(report.bytes), report.slices));
+  if (!facts.pin.empty()) text += line("pinned as", facts.pin);
   if (report.parity > 0) text += line("parity", fmt::format("{} of the files may be lost", report.parity));
   TextTable table({"file", "rank", "slices", "size", "state"}, {false, true, true, true, false});
   for (const CheckpointFile& file : report.files)
@@ -115,6 +119,7 @@ std::string to_json(const CheckpointReport& report) {
       {"parameter_numel", report.parameter_numel},
       {"bytes", report.bytes},
       {"parity", report.parity},
+      {"pin", facts.pin.empty() ? ordered_json() : ordered_json(facts.pin)},
       {"files", std::move(files)},
       {"checked_bytes", report.checked_bytes},
       {"state_hash",

@@ -1,4 +1,6 @@
 // A checkpoint's weights as a model folder.
+#include <algorithm>
+
 #include "headrace/checkpoint.h"
 #include "headrace/memory.h"
 #include "src/checkpoint/checkpoint_source.h"
@@ -10,7 +12,8 @@ ExportedModel export_checkpoint(const std::string& checkpoint, const std::string
                                 const ExportOptions& options) {
   Manifest manifest = open_manifest(checkpoint);
   const ModelConfig config = parse_model_config(manifest.model, checkpoint);
-  MemoryBudget budget("host", checkpoint_memory_bytes + checkpoint_rebuild_bytes);
+  MemoryBudget budget("host",
+                      std::max(checkpoint_memory_bytes, memory_to_read(manifest)) + checkpoint_rebuild_bytes);
   CheckpointSource source(checkpoint, std::move(manifest), io, budget);
   return export_model(folder, config, source, options);
 }

@@ -11,6 +11,7 @@
 #include "headrace/state_hash.h"
 #include "src/checkpoint/checkpoint_files.h"
 #include "src/checkpoint/checkpoint_stripes.h"
+#include "src/checkpoint/inspect_pinned.h"
 #include "src/checkpoint/open_manifest.h"
 #include "src/checkpoint/parity.h"
 #include "src/checkpoint/slice_reader.h"
@@ -273,6 +274,8 @@ class Inspection {
 
 CheckpointReport inspect_checkpoint(const std::string& path, const InspectOptions& options, IoEngine& engine,
                                     const InspectControl& control) {
+  if (const Manifest manifest = open_manifest(path); manifest.is_pinned())
+    return inspect_pinned(path, manifest, options, engine, control);
   return Inspection(path, options, engine, control).run();
 }
 

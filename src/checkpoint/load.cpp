@@ -15,7 +15,7 @@
 #include "src/checkpoint/checkpoint_files.h"
 #include "src/checkpoint/needed_files.h"
 #include "src/checkpoint/open_manifest.h"
-#include "src/checkpoint/slice_reader.h"
+#include "src/checkpoint/state_reader.h"
 
 namespace headrace {
 namespace {
@@ -149,30 +149,29 @@ TrainingState load_checkpoint(const std::string& path, Engine& engine, IoEngine&
   const auto numbers = match(engine, manifest, path);
   if (!options.weights_only) refuse_other_optimizer(manifest.states, wanted, path);
   if (options.accept) options.accept(facts);
-  const HostBuffer memory(engine.host_budget(), MemoryTag::staging, SliceReader::memory_bytes(manifest));
   Conversion conversion(manifest.states, wanted, options.weights_only);
   const std::vector<bool> needed = needed_files(manifest, engine, numbers);
   const auto warn = [&](const std::string& problem) { log_warning(damage_warning(path, problem)); };
-  SliceReader reader(path, std::move(manifest), io, memory.memory(), SliceReader::What::states,
-                     {.needed = needed,
-                      .budget = &engine.host_budget(),
-                      .on_damage = options.on_damage ? options.on_damage : warn});
+  const auto reader = open_states(path, std::move(manifest), io, engine.host_budget(),
+                                  {.needed = needed,
+                                   .budget = &engine.host_budget(),
+                                   .on_damage = options.on_damage ? options.on_damage : warn});
   const PieceVisitor fill = [&](const StatePiece& piece, const StateArrays& target, std::uint64_t to) {
-    reader.read(numbers.at(piece.parameter), piece.first, piece.numel,
-                [&](std::uint64_t at, std::uint64_t numel, const StateArrays& source) {
-                  conversion.run(source, at, target, to, numel);
-                  to += numel;
-                });
+    reader->read(numbers.at(piece.parameter), piece.first, piece.numel,
+                 [&](std::uint64_t at, std::uint64_t numel, const StateArrays& source) {
+                   conversion.run(source, at, target, to, numel);
+                   to += numel;
+                 });
   };
   std::vector<ParameterRange> ranges;
   for (const StatePiece& piece : engine.pieces_to_fill())
     ranges.push_back({numbers.at(piece.parameter), piece.first, piece.numel});
   if (options.check_first) {
-    reader.expect(ranges);
+    reader->expect(ranges);
     for (const auto& [parameter, first, numel] : ranges)
-      reader.read(parameter, first, numel, [](std::uint64_t, std::uint64_t, const StateArrays&) {});
+      reader->read(parameter, first, numel, [](std::uint64_t, std::uint64_t, const StateArrays&) {});
   }
-  reader.expect(std::move(ranges));
+  reader->expect(std::move(ranges));
   return engine.restore(fill, options.weights_only ? options.start : facts.state,
                         options.weights_only ? 0 : facts.steps_applied, options.before_replacing);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "headrace/checkpoint.h"
@@ -126,6 +127,37 @@ ManifestParity parse_parity(const Json& json, const std::vector<ManifestFile>& s
   return parity;
 }
 
+Json stores_json(const std::vector<ManifestStore>& stores) {
+  Json all = Json::array();
+  for (const ManifestStore& one : stores)
+    all.push_back({{"id", fmt::format("{:016x}", one.id)}, {"directories", one.directories}});
+  return all;
+}
+
+ManifestStore parse_store(const Json& json) {
+  ManifestStore store{.id = 0, .directories = json.at("directories").get<std::vector<std::string>>()};
+  const auto id = json.at("id").get<std::string>();
+  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), store.id, 16);
+  if (error != std::errc{} || end != id.data() + id.size())
+    throw CorruptData(fmt::format("\"{}\" is no id of a swap store", shortened(id)));
+  if (store.directories.empty()) throw CorruptData("a swap store of it has no folder");
+  for (const std::string& directory : store.directories)
+    if (!directory.starts_with('/'))
+      throw CorruptData(fmt::format("\"{}\" is no path of a folder", shortened(directory)));
+  return store;
+}
+
+// What version 2 has beside the others: there are no files.
+void parse_pinned(const Json& json, Manifest& manifest) {
+  manifest.pin = json.at("pin").get<std::string>();
+  if (manifest.pin.empty()) throw CorruptData("it does not name its version in the swap stores");
+  for (const Json& one : json.at("stores")) manifest.stores.push_back(parse_store(one));
+  if (manifest.stores.empty() || manifest.stores.size() != manifest.world_size)
+    throw CorruptData("it does not name the swap store of each rank");
+  if (manifest.file_count() > 0 || !manifest.slices.empty())
+    throw CorruptData("it names files, and swap stores too");
+}
+
 void check_place(const ManifestSlice& slice, const Manifest& manifest,
                  const std::vector<StoredArray>& arrays) {
   const bool known = slice.parameter < manifest.parameters.size() && slice.array < arrays.size() &&
@@ -144,9 +176,10 @@ void check_place(const ManifestSlice& slice, const Manifest& manifest,
 
 Manifest parse(const Json& json) {
   if (json.at("format") != format_name) throw CorruptData("it is not a checkpoint's");
-  if (const std::uint64_t version = count(json.at("version")); version != manifest_version)
-    throw CorruptData(
-        fmt::format("it has version {} of the format, this program reads {}", version, manifest_version));
+  const std::uint64_t version = count(json.at("version"));
+  if (version != manifest_version && version != pinned_manifest_version)
+    throw CorruptData(fmt::format("it has version {} of the format, this program reads {} and {}", version,
+                                  manifest_version, pinned_manifest_version));
   Manifest manifest;
   manifest.sequence = count(json.at("sequence"));
   manifest.written_by = json.at("written_by").get<std::string>();
@@ -173,6 +206,7 @@ Manifest parse(const Json& json) {
     check_place(slice, manifest, arrays);
     manifest.slices.push_back(slice);
   }
+  if (version == pinned_manifest_version) parse_pinned(json, manifest);
   return manifest;
 }
 
@@ -208,7 +242,7 @@ std::string to_text(const Manifest& manifest) {
   for (const StoredArray& one : stored_arrays(manifest.states)) arrays.push_back(one.name);
   Json json = {{"crc32c", no_crc},
                {"format", format_name},
-               {"version", manifest_version},
+               {"version", manifest.is_pinned() ? pinned_manifest_version : manifest_version},
                {"sequence", manifest.sequence},
                {"written_by", manifest.written_by},
                {"step", manifest.step},
@@ -224,6 +258,10 @@ std::string to_text(const Manifest& manifest) {
                {"slice", "parameter, array, first, numel, file, begin, crc32c"},
                {"slices", slices_json(manifest.slices)}};
   if (manifest.parity) json["parity"] = parity_json(*manifest.parity);
+  if (manifest.is_pinned()) {
+    json["pin"] = manifest.pin;
+    json["stores"] = stores_json(manifest.stores);
+  }
   std::string text = json.dump() + '\n';
   text.replace(text.find(no_crc), no_crc.size(), fmt::format("{:08x}", crc_of(text)));
   return text;

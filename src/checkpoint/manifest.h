@@ -1,5 +1,6 @@
 // The manifest of a checkpoint: what it holds, and where every slice of every parameter lies. Written last,
-// so that a folder with a manifest is whole.
+// so that a folder with a manifest is whole. That of a pinned checkpoint names no files, but the swap stores
+// of its ranks and the version that each keeps of it; their layouts say where slices are.
 //
 // JSON text with a CRC32C of itself. Files name tensors, so any reader of safetensors opens them; the
 // manifest says the same with a checksum for each, and is what loading goes by.
@@ -17,7 +18,7 @@ namespace headrace {
 
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* manifest_copy_name = "manifest-copy.json";  // beside it where there is parity
-inline constexpr std::uint32_t manifest_version = 1;
+inline constexpr std::uint32_t manifest_version = 1, pinned_manifest_version = 2;
 
 struct ManifestParameter {
   std::string name;
@@ -47,6 +48,12 @@ struct ManifestParity {
   std::vector<std::vector<std::uint32_t>> crc32c;  // of each stripe, by file: the ranks', then parity's
 };
 
+// The swap store of one rank.
+struct ManifestStore {
+  std::uint64_t id = 0;
+  std::vector<std::string> directories;
+};
+
 struct Manifest {
   std::string written_by;      // program and version
   std::uint64_t sequence = 1;  // counts the saves of a folder
@@ -61,8 +68,11 @@ struct Manifest {
   std::vector<ManifestFile> files;
   std::vector<ManifestSlice> slices;
   std::optional<ManifestParity> parity;
-  std::string problem;  // not stored: why this was read from the copy; empty: it was not
+  std::string pin;                    // of a pinned checkpoint: what its version is called in the stores
+  std::vector<ManifestStore> stores;  // by rank; of others none
+  std::string problem;                // not stored: why this was read from the copy; empty: it was not
 
+  bool is_pinned() const { return !stores.empty(); }
   // With those of parity behind the ranks'.
   std::uint32_t file_count() const;
   const ManifestFile& file(std::uint32_t index) const;

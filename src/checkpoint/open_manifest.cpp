@@ -51,7 +51,10 @@ CheckpointFacts facts_of(const Manifest& manifest, const std::string& path) {
                         .parity = manifest.parity_rows(),
                         .stage = manifest.stage,
                         .states = manifest.states,
-                        .state = {}};
+                        .state = {},
+                        .pin = manifest.pin,
+                        .pinned_in = {}};
+  for (const ManifestStore& store : manifest.stores) facts.pinned_in.push_back(store.id);
   facts.state = decode_training_state(manifest.training, facts.steps_applied, path);
   return facts;
 }

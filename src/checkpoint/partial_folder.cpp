@@ -27,19 +27,20 @@ std::string without_slashes(std::string path) {
 }
 
 // What an export writes, whole or in part.
-bool is_exports(std::string name) {
+bool is_exports(const std::string& file) {
+  std::string name = file;
   if (name.ends_with(partial_suffix)) name.resize(name.size() - partial_suffix.size());
   return name == config_file_name || name == index_file_name ||
          (name.starts_with("model") && name.ends_with(".safetensors"));
 }
 
-// The names in it that no export writes; the others are removed.
-std::vector<std::string> remove_exports(const std::string& folder) {
+// The names in it that are not its own; the others are removed.
+std::vector<std::string> remove_own(const std::string& folder, PartialFolder::IsOwn is_own) {
   std::vector<std::string> others;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (!is_exports(name) || ::unlink(entry.path().c_str()) != 0) others.push_back(name);
+    if (!is_own(name) || ::unlink(entry.path().c_str()) != 0) others.push_back(name);
   }
   return others;
 }
@@ -60,8 +61,10 @@ void refuse_what_cannot_be_replaced(const std::string& folder) {
 
 }  // namespace
 
-PartialFolder::PartialFolder(const std::string& folder)
-    : folder_(without_slashes(folder)), partial_(folder_ + std::string(partial_suffix)) {
+PartialFolder::PartialFolder(const std::string& folder) : PartialFolder(folder, is_exports) {}
+
+PartialFolder::PartialFolder(const std::string& folder, IsOwn is_own)
+    : folder_(without_slashes(folder)), partial_(folder_ + std::string(partial_suffix)), is_own_(is_own) {
   std::error_code error;
   const bool exists = fs::symlink_status(folder_, error).type() != fs::file_type::not_found;
   if (exists && !(fs::is_directory(folder_, error) && fs::is_empty(folder_, error)))
@@ -83,15 +86,16 @@ void PartialFolder::claim() {
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
     throw UsageError(
         fmt::format("{} is being written by another export. Wait for it, or give another folder.", partial_));
-  if (const auto others = remove_exports(partial_); !others.empty())
-    throw UsageError(fmt::format("{} holds {}, which no export writes. Move it away, or give another folder.",
-                                 partial_, others.front()));
+  if (const auto others = remove_own(partial_, is_own_); !others.empty())
+    throw UsageError(
+        fmt::format("{} holds {}, which this does not write. Move it away, or give another folder.", partial_,
+                    others.front()));
 }
 
 PartialFolder::~PartialFolder() {
   if (published_) return;
   try {
-    remove_exports(partial_);
+    remove_own(partial_, is_own_);
   } catch (const std::exception&) {  // the next export removes it
   }
   ::rmdir(partial_.c_str());

@@ -10,6 +10,7 @@
 #include "headrace/errors.h"
 #include "headrace/files.h"
 #include "headrace/memory.h"
+#include "headrace/swap_paths.h"
 #include "src/checkpoint/checkpoint_files.h"
 #include "src/checkpoint/checkpoint_stripes.h"
 #include "src/checkpoint/folder.h"
@@ -27,6 +28,10 @@ class Repair {
         control_(control),
         manifest_(open_manifest(path)),
         states_(manifest_.file_count()) {
+    if (manifest_.is_pinned())
+      throw UsageError(fmt::format(
+          "{} is pinned in swap stores, and has no files: `{}` repairs them, where they have parity.", path,
+          repair_command({}, manifest_.stores.front().directories)));
     if (!manifest_.parity)
       throw Error(
           fmt::format("{} was saved without --checkpoint-parity: there is nothing to rebuild its files from. "

@@ -1,5 +1,5 @@
-// Saving: every rank streams its pieces into a file of its own; whoever owns the folder writes the manifest
-// and makes it visible.
+// Saving: every rank streams its pieces into a file of its own, or pins them in its swap store; whoever owns
+// the folder writes the manifest and makes it visible.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -13,6 +13,7 @@
 #include "headrace/files.h"
 #include "src/checkpoint/agreement.h"
 #include "src/checkpoint/append_file.h"
+#include "src/checkpoint/checkpoint_pins.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/parity.h"
 #include "src/checkpoint/shard_file.h"
@@ -50,12 +51,12 @@ class Checkpointer::Save {
     try {
       require_checkpoint_space({of_.options_.directory, disk_bytes(), of_.options_.keep_last},
                                of_.communicator_, of_.device_);
-      together("write a checkpoint", [&] { write_shard(); });
-      gather_manifest();
-      if (of_.options_.parity > 0) together("parity of a checkpoint", [&] { add_parity(); });
+      of_.options_.pin ? pin() : write();
+      number();
+      publishing_ = true;
       together("publish a checkpoint", [&] { publish(); });
     } catch (const Error&) {
-      if (owns_folder_) abandon_checkpoint(partial_);
+      give_up();
       throw;
     }
     const std::string problem = finish();
@@ -79,13 +80,28 @@ class Checkpointer::Save {
                          error.what());
     }
     try {
-      together("remove old checkpoints", [&] {
-        if (owns_folder_) rotate_checkpoints(directory, of_.options_.keep_last);
-      });
+      remove_old_ones();
     } catch (const Error& error) {
       return fmt::format("not all of the old ones could be removed: {}", error.what());
     }
     return "";
+  }
+
+  // While it is published it may have become visible: what is pinned stays, and is released later if it was
+  // not.
+  void give_up() {
+    if (owns_folder_) abandon_checkpoint(partial_);
+    if (!manifest_.pin.empty() && !publishing_) of_.pins_->give_up(manifest_.pin);
+  }
+
+  // The swap store is its owner's: a save beside the steps leaves pins to a later one, or to the next start.
+  void remove_old_ones() {
+    const bool releases = of_.pins_ != nullptr && !snapshot_;
+    const auto before = releases ? of_.pins_->named() : std::vector<std::string>{};
+    together("remove old checkpoints", [&] {
+      if (owns_folder_) rotate_checkpoints(of_.options_.directory, of_.options_.keep_last);
+    });
+    if (releases) of_.pins_->release(before);
   }
 
   void together(std::string_view label, const std::function<void()>& action) {
@@ -120,10 +136,21 @@ class Checkpointer::Save {
   void plan() {
     for (const ParameterSpec* parameter : of_.engine_.parameters())
       manifest_.parameters.push_back({parameter->name, parameter->shape});
+    manifest_.states = of_.engine_.state_format();
+    manifest_.written_by = of_.options_.written_by;
+    manifest_.model = of_.options_.model;
+    manifest_.step = state_.iteration;
+    manifest_.world_size = static_cast<std::uint32_t>(of_.communicator_.size());
+    manifest_.stage = of_.engine_options_.stage;
+    manifest_.dtype = name_of(of_.engine_options_.dtype);
+    manifest_.training = encode_training_state(state_, steps_applied_);
+    if (!of_.options_.pin) plan_shard();
+  }
+
+  void plan_shard() {
     std::unordered_map<std::string_view, std::uint32_t> index_of;
     for (std::uint32_t p = 0; p < manifest_.parameters.size(); ++p)
       index_of.emplace(manifest_.parameters[p].name, p);
-    manifest_.states = of_.engine_.state_format();
     arrays_ = stored_arrays(manifest_.states);
     shard_ = plan_shard_file(snapshot_ ? snapshot_->pieces() : of_.engine_.state_pieces(), arrays_, index_of,
                              static_cast<std::uint32_t>(of_.communicator_.rank()));
@@ -139,6 +166,7 @@ class Checkpointer::Save {
   // What this rank writes: its share of the manifest (and its copy), and of parity. A collective.
   Bytes disk_bytes() {
     const auto rows = of_.options_.parity;
+    if (of_.options_.pin) return owns_folder_ ? to_text(manifest_).size() + stores_bytes() : 0;
     Bytes bytes = shard_.bytes + shard_.slices.size() * slice_description_bytes * (rows > 0 ? 2 : 1);
     if (rows == 0) return bytes;
     const auto files =
@@ -148,6 +176,13 @@ class Checkpointer::Save {
       if (static_cast<int>(writer_of_parity(row, files.size())) == of_.communicator_.rank())
         bytes += row_bytes;
     return bytes;
+  }
+
+  // Of their names in the manifest of a pinned one, at most but for very long names.
+  Bytes stores_bytes() const {
+    constexpr Bytes name_bytes = 256;
+    return name_bytes * (1 + static_cast<Bytes>(of_.communicator_.size()) *
+                                 (1 + of_.engine_options_.swap_directories.size()));
   }
 
   void write_shard() {
@@ -173,26 +208,47 @@ class Checkpointer::Save {
     file.finish();
   }
 
-  void gather_manifest() {
+  void write() {
+    together("write a checkpoint", [&] { write_shard(); });
+    gather_files();
+    if (of_.options_.parity > 0) together("parity of a checkpoint", [&] { add_parity(); });
+  }
+
+  // The newest commit, which has the states of now. Room for it is what an earlier save that was ended before
+  // it could remove anything left too many of.
+  void pin() {
+    remove_old_ones();
+    CheckpointPins::Pinned pinned = of_.pins_->pin(state_.iteration);
+    manifest_.pin = std::move(pinned.name);
+    manifest_.stores = std::move(pinned.stores);
+  }
+
+  // One more than any checkpoint that a rank sees.
+  void number() {
+    const std::vector<FoundCheckpoint> before = find_checkpoints(of_.options_.directory);
+    for (const std::uint64_t sequence :
+         gather_from_ranks(before.empty() ? std::uint64_t{0} : before.back().sequence, of_.communicator_,
+                           of_.device_, "sequence of a checkpoint"))
+      manifest_.sequence = std::max(manifest_.sequence, sequence + 1);
+  }
+
+  void gather_files() {
     const ManifestFile own{.name = {},
                            .bytes = shard_.bytes,
                            .header_bytes = shard_.header.size(),
                            .header_crc32c = header_crc32c_};
     struct Numbers {
       Bytes bytes, header_bytes;
-      std::uint64_t header_crc32c, sequence;
+      std::uint64_t header_crc32c;
     };
-    const std::vector<FoundCheckpoint> before = find_checkpoints(of_.options_.directory);
-    const auto files = gather_from_ranks(
-        Numbers{own.bytes, own.header_bytes, own.header_crc32c, before.empty() ? 0 : before.back().sequence},
-        of_.communicator_, of_.device_, "files of a checkpoint");
+    const auto files = gather_from_ranks(Numbers{own.bytes, own.header_bytes, own.header_crc32c},
+                                         of_.communicator_, of_.device_, "files of a checkpoint");
     for (std::size_t rank = 0; rank < files.size(); ++rank) {
       manifest_.files.push_back(
           {.name = shard_file_name(static_cast<int>(rank), static_cast<int>(files.size())),
            .bytes = files[rank].bytes,
            .header_bytes = files[rank].header_bytes,
            .header_crc32c = static_cast<std::uint32_t>(files[rank].header_crc32c)});
-      manifest_.sequence = std::max(manifest_.sequence, files[rank].sequence + 1);
       bytes_ += files[rank].bytes;
     }
     const std::vector<std::byte> slices = gather_bytes(
@@ -214,13 +270,6 @@ class Checkpointer::Save {
 
   void publish() {
     if (!owns_folder_) return;
-    manifest_.written_by = of_.options_.written_by;
-    manifest_.model = of_.options_.model;
-    manifest_.step = state_.iteration;
-    manifest_.world_size = static_cast<std::uint32_t>(of_.communicator_.size());
-    manifest_.stage = of_.engine_options_.stage;
-    manifest_.dtype = name_of(of_.engine_options_.dtype);
-    manifest_.training = encode_training_state(state_, steps_applied_);
     const std::string text = to_text(manifest_);
     bytes_ += text.size();
     publish_checkpoint(of_.options_.directory, state_.iteration, text, manifest_.parity.has_value());
@@ -231,7 +280,7 @@ class Checkpointer::Save {
   const std::uint64_t steps_applied_;
   const std::unique_ptr<StateSnapshot> snapshot_;
   std::string partial_;
-  bool owns_folder_ = false;
+  bool owns_folder_ = false, publishing_ = false;
   Manifest manifest_;
   std::vector<StoredArray> arrays_;
   ShardFile shard_;
@@ -252,6 +301,12 @@ Checkpointer::Checkpointer(Engine& engine, IoEngine& io, Communicator& communica
   together(communicator, device, "checkpoint folder", [&] {
     if (communicator.rank() == 0) lock_ = lock_checkpoints(options.directory);
   });
+  if (SwapStore* store = engine.swap_store(); store != nullptr && store->most_pins() > 0) {
+    pins_ = std::make_unique<CheckpointPins>(*store, engine_options.swap_directories, options.directory,
+                                             communicator, device);
+    pins_->release({});  // of a save that was killed
+  }
+  HEADRACE_CHECK(!options.pin || pins_ != nullptr, "checkpoints are pinned in a store without room for any");
 }
 
 Checkpointer::Saved Checkpointer::save(const TrainingState& state) {
@@ -259,6 +314,7 @@ Checkpointer::Saved Checkpointer::save(const TrainingState& state) {
 }
 
 void Checkpointer::begin(const TrainingState& state) {
+  HEADRACE_CHECK(!options_.pin, "a pinned save copies nothing, and is not begun beside the steps");
   HEADRACE_CHECK(!saving(), "a save begins before the one before was asked for its result");
   try {
     saving_ =

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "headrace/checkpoint_report.h"
@@ -23,7 +24,10 @@ std::vector<UnitSpec> units_of(const ModelConfig& config) {
 class CheckpointWeights final : public WeightSource {
  public:
   CheckpointWeights(const std::string& path, Manifest manifest, IoEngine& io)
-      : facts_(facts_of_weights(path, manifest)), source_(path, std::move(manifest), io, budget_) {
+      : facts_(facts_of_weights(path, manifest)),
+        budget_("host",
+                std::max(checkpoint_memory_bytes, memory_to_read(manifest)) + checkpoint_rebuild_bytes),
+        source_(path, std::move(manifest), io, budget_) {
     std::vector<NamedShape> shapes;
     for (const SourceTensor& tensor : source_.tensors()) {
       numbers_.emplace(tensor.name, shapes.size());
@@ -48,7 +52,7 @@ class CheckpointWeights final : public WeightSource {
   }
 
   WeightFacts facts_;
-  MemoryBudget budget_{"host", checkpoint_memory_bytes + checkpoint_rebuild_bytes};
+  MemoryBudget budget_;
   CheckpointSource source_;
   std::unordered_map<std::string, std::size_t> numbers_;  // of the source's tensors
 };

@@ -15,6 +15,7 @@ void add_train(CLI::App& program, int& status);
 void add_plan(CLI::App& program, int& status);
 void add_inspect(CLI::App& program, int& status);
 void add_export(CLI::App& program, int& status);
+void add_checkpoint(CLI::App& program, int& status);
 void add_generate(CLI::App& program, int& status);
 void add_doctor(CLI::App& program, int& status);
 void add_bench(CLI::App& program, int& status);

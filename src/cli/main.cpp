@@ -139,6 +139,7 @@ int run(int argc, char** argv) {
   add_plan(program, status);
   add_inspect(program, status);
   add_export(program, status);
+  add_checkpoint(program, status);
   add_generate(program, status);
   add_doctor(program, status);
   add_bench(program, status);

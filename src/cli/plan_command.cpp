@@ -93,10 +93,14 @@ std::string wear_line(Bytes written_per_step) {
 // What each swap path must have free, of all ranks.
 std::string disk_lines(const MemoryPlan& memory, const ResolvedOptions& options) {
   std::string text;
+  const std::string pins = options.engine.swap_pins == 0
+                               ? ""
+                               : fmt::format(", with room for {} pinned versions (--keep-last and one more)",
+                                             options.engine.swap_pins);
   for (std::size_t p = 0; p < memory.nvme_path_bytes.size(); ++p)
-    text += fmt::format("disk, all ranks: {} reserved in {}\n",
+    text += fmt::format("disk, all ranks: {} reserved in {}{}\n",
                         format_bytes(memory.nvme_path_bytes[p] * static_cast<Bytes>(memory.world_size)),
-                        p < options.swap_paths.size() ? options.swap_paths[p] : "--swap-path DIR");
+                        p < options.swap_paths.size() ? options.swap_paths[p] : "--swap-path DIR", pins);
   return text;
 }
 

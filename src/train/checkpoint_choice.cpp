@@ -120,7 +120,8 @@ CheckpointOptions checkpoint_options(const ResolvedOptions& options) {
           .parity = static_cast<std::uint32_t>(options.checkpoint.parity),
           .leads_host = options.launch.local_rank == 0,
           .written_by = "headrace " HEADRACE_VERSION,
-          .model = model_config_text(options.model, options.engine.dtype)};
+          .model = model_config_text(options.model, options.engine.dtype),
+          .pin = options.checkpoint.pin};
 }
 
 }  // namespace headrace

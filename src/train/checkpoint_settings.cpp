@@ -21,6 +21,13 @@ Json get_resume(const Settings& settings) {
   return settings.resume_checkpoint.empty() ? Json() : Json(settings.resume_checkpoint);
 }
 
+void set_mode(Settings& settings, const ConfigValue& value) {
+  settings.pin_checkpoints = value.choice({"copy", "pin"}) == 1;
+}
+Json get_mode(const Settings& settings) {
+  return settings.pin_checkpoints ? "pin" : "copy";
+}
+
 }  // namespace
 
 std::vector<NativeSetting> checkpoint_group() {
@@ -35,6 +42,10 @@ std::vector<NativeSetting> checkpoint_group() {
         "removes all but the last N checkpoints after each save (default: keeps all)", true},
        set_count<&S::keep_last, 1, ~std::uint64_t{0}>,
        get_size<&S::keep_last>},
+      {{"checkpoint_mode", group, "copy|pin",
+        "pin: the swap store keeps the states of the last --keep-last, nothing is copied (default copy)"},
+       set_mode,
+       get_mode},
       {{"async_save", group, "", "training goes on while a checkpoint is written (default: it waits)"},
        set_boolean<&S::async_save>,
        get<&S::async_save>},

@@ -17,6 +17,8 @@ namespace {
 // The step from which the run goes on, as far as it can be told without its swap store's lock.
 std::uint64_t first_step(const ResolvedOptions& options) {
   try {
+    if (!options.checkpoint.go_back_to.empty())
+      return read_checkpoint_facts(options.checkpoint.go_back_to).step;
     if (options.resume_swap) {
       const std::vector<SwapCommit> commits = SwapStore::describe(options.engine.swap_directories).commits;
       return commits.empty() ? 0 : commits.back().step;
@@ -136,14 +138,16 @@ Bytes most_needed(const SavePlan& plan, std::uint64_t saves) {
   return most;
 }
 
+// A pinned one is a small file: its states are where they were.
 Bytes bytes_of_checkpoint(const ResolvedOptions& options, const RunPlan& plan) {
+  if (options.checkpoint.pin) return 0;
   return checkpoint_bytes(plan.request.units, kept_format(options.engine), options.launch.size,
                           static_cast<std::uint32_t>(options.checkpoint.parity));
 }
 
 CheckpointSpace checkpoint_space(const ResolvedOptions& options, const RunPlan& plan) {
   CheckpointSpace space;
-  if (options.checkpoint.directory.empty()) return space;
+  if (options.checkpoint.directory.empty() || options.checkpoint.pin) return space;
   space.bytes = bytes_of_checkpoint(options, plan);
   const SavePlan saves = save_plan(options, space.bytes);
   try {

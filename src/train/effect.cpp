@@ -68,8 +68,11 @@ bool searches_loss_scale(const Settings& settings) {
 bool saves(const Settings& settings) {
   return !settings.checkpoint_directory.empty();
 }
+bool copies(const Settings& settings) {
+  return saves(settings) && !settings.pin_checkpoints;
+}
 bool saves_beside(const Settings& settings) {
-  return saves(settings) && settings.async_save;
+  return copies(settings) && settings.async_save;
 }
 bool does_io(const Settings& settings) {
   return uses_nvme(settings) || saves(settings) || !settings.resume_checkpoint.empty() ||
@@ -89,6 +92,8 @@ constexpr std::string_view nvme = "something on NVMe (--offload-optimizer nvme, 
                            parameters_nvme = "parameters on NVMe (--offload-parameters nvme)",
                            gradients_nvme = "gradients on NVMe (--offload-gradients nvme)",
                            checkpoint_folder = "a folder for checkpoints (--checkpoint-dir DIR)",
+                           copied_checkpoints =
+                               "a folder for checkpoints (--checkpoint-dir DIR), and --checkpoint-mode copy",
                            fp16 = "an fp16 model (--dtype fp16)",
                            dynamic_scale = "an fp16 model without a fixed loss scale (--dtype fp16)",
                            stage_3 = "stage 3 (--stage 3)";
@@ -131,9 +136,10 @@ constexpr Condition conditions[] = {
     {"min_loss_scale", false, dynamic_scale, searches_loss_scale},
     {"save_every", false, checkpoint_folder, saves},
     {"keep_last", false, checkpoint_folder, saves},
-    {"async_save", false, checkpoint_folder, saves, "false"},
+    {"checkpoint_mode", false, checkpoint_folder, saves, "\"copy\""},
+    {"async_save", false, copied_checkpoints, copies, "false"},
     {"save_buffers", true, "--async-save and a folder for checkpoints", saves_beside},
-    {"checkpoint_parity", false, checkpoint_folder, saves, "0"},
+    {"checkpoint_parity", false, copied_checkpoints, copies, "0"},
     {"overwrite_checkpoints", false, checkpoint_folder, saves, "false"},
     {"allow_fresh", false, "--resume latest", resumes_latest, "false"},
     {"token_bits", false, "token ids (--data FILE.bin)", reads_ids},

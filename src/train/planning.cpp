@@ -6,6 +6,7 @@
 #include "headrace/communicator.h"
 #include "headrace/cpu_pool.h"
 #include "headrace/errors.h"
+#include "headrace/pinned_checkpoints.h"
 #include "headrace/train.h"
 #include "src/train/backends.h"
 
@@ -99,6 +100,15 @@ void require_arena(const ResolvedOptions& options, const RunPlan& plan, Bytes ma
          fmt::format("It fits with --device-memory {}MiB.", divide_up(plan.memory.device.total(), mebibyte)));
 }
 
+// To save and to load: one after the other.
+Bytes bytes_of_checkpoints(const ResolvedOptions& options) {
+  const CheckpointSettings& settings = options.checkpoint;
+  std::string loaded = settings.resume.empty() ? settings.weights : settings.resume;
+  if (settings.resume_latest)
+    if (const auto found = find_checkpoints(settings.directory); !found.empty()) loaded = found.back().path;
+  return std::max(checkpoint_memory_bytes, loaded.empty() ? 0 : bytes_to_load(loaded));
+}
+
 }  // namespace
 
 namespace {
@@ -113,7 +123,7 @@ void finish_plan(const ResolvedOptions& options, std::vector<HookCall> hook_call
   plan.request.world_size = options.launch.size;
   plan.request.device_limit = device_limit(options);
   plan.request.host_limit = options.host_memory_bytes;
-  plan.request.checkpoint_bytes = (options.checkpoint.any() ? checkpoint_memory_bytes : 0) +
+  plan.request.checkpoint_bytes = (options.checkpoint.any() ? bytes_of_checkpoints(options) : 0) +
                                   (options.checkpoint.parity > 0 ? checkpoint_rebuild_bytes : 0);
   plan.request.device_is_host = options.device == DeviceKind::cpu;
   plan.request.engine.swap_cache_bytes = swap_cache_bytes(options, plan.request);

@@ -139,20 +139,32 @@ bool is_of(const Continued& continued, const SwapCommit& commit) {
   return decode_training_state(commit.metadata, steps_applied).run_id == continued.id;
 }
 
+std::string pins_text(const std::vector<SwapPin>& pins) {
+  if (pins.empty()) return "";
+  std::vector<std::uint64_t> steps;
+  for (const SwapPin& pin : pins) steps.push_back(pin.commit.step);
+  return fmt::format(" and {} pinned checkpoint{} (of step {})", pins.size(), pins.size() == 1 ? "" : "s",
+                     fmt::join(steps, ", "));
+}
+
 ReplacedRun replaced_run(const GivenStore& store, const std::optional<Continued>& continued) {
   ReplacedRun run;
   if (!keeps_states(store.folders)) return run;
   try {
     const Paths folders = with_further_paths(store, run.further_swap_paths);
-    const std::vector<SwapCommit> commits = SwapStore::describe(folders).commits;
-    if (commits.empty() || commits.back().step == 0) return {};
+    const SwapDescription found = SwapStore::describe(folders);
+    const std::vector<SwapCommit>& commits = found.commits;
+    if (commits.empty() || (commits.back().step == 0 && found.pins.empty())) return {};
     const std::uint64_t step = commits.back().step;
     const bool same_run = continued && is_of(*continued, commits.back());
-    if (same_run && step <= continued->step) return {};
-    run.text =
-        describe(folders, same_run ? fmt::format("step {} of this very run, later than the checkpoint's {}",
-                                                 step, continued->step)
-                                   : fmt::format("step {} of an earlier run", step));
+    const bool is_later = !same_run || step > continued->step;
+    if (!is_later && found.pins.empty()) return {};
+    run.text = describe(
+        folders,
+        (same_run ? fmt::format("step {} of this very run", step)
+                  : fmt::format("step {} of an earlier run", step)) +
+            (same_run && is_later ? fmt::format(", later than the checkpoint's {}", continued->step) : "") +
+            pins_text(found.pins));
   } catch (const Error& error) {
     std::string why = error.what();
     while (why.ends_with('.')) why.pop_back();

@@ -36,7 +36,7 @@ std::string saving_text(const ResolvedOptions& options, Bytes bytes) {
                                            : fmt::format(", every {} steps", settings.every);
   if (settings.parity > 0) text += fmt::format(", parity {}", settings.parity);
   if (settings.keep_last > 0) text += fmt::format(", the last {} kept", settings.keep_last);
-  text += fmt::format(", {} each", format_bytes(bytes));
+  text += settings.pin ? ", pinned in the swap store" : fmt::format(", {} each", format_bytes(bytes));
   return settings.asynchronous ? text + ", beside the steps" : text;
 }
 

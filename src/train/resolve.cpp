@@ -61,6 +61,8 @@ EngineOptions engine_options(const Settings& settings, const BatchSizes& batch, 
   engine.swap_parity = static_cast<std::uint32_t>(settings.swap_parity);
   engine.swap_path_rates = settings.swap_path_rates;
   engine.durability = settings.durability;
+  // The new one is pinned before the oldest is released.
+  if (settings.pin_checkpoints) engine.swap_pins = static_cast<std::uint32_t>(settings.keep_last + 1);
   return engine;
 }
 
@@ -130,11 +132,14 @@ void copy_run(const Settings& settings, ResolvedOptions& options) {
                         .keep_last = settings.keep_last,
                         .parity = settings.checkpoint_parity,
                         .asynchronous = settings.async_save,
+                        .pin = settings.pin_checkpoints,
                         .resume_latest = settings.resume_checkpoint == "latest",
                         .allow_fresh = settings.allow_fresh,
                         .overwrite = settings.overwrite_checkpoints,
                         .resume = settings.resume_checkpoint == "latest" ? "" : settings.resume_checkpoint,
-                        .weights = settings.load_weights};
+                        .weights = settings.load_weights,
+                        .go_back_to = {},
+                        .pin_to_go_back_to = {}};
   options.metrics_path = settings.metrics_path;
   options.log_every = settings.log_every;
   options.timeout_seconds = settings.timeout_seconds;

@@ -86,7 +86,34 @@ void resolve_parameter_path(Settings& settings) {
                     path, settings.swap_paths.front()));
 }
 
+namespace {
+
+constexpr std::uint64_t most_pinned_checkpoints = 63;
+
+void check_pinned_checkpoints(const Settings& settings) {
+  if (!settings.pin_checkpoints || settings.checkpoint_directory.empty()) return;
+  const std::string mode = user_name(settings, "checkpoint_mode");
+  if (settings.optimizer_tier != Tier::nvme || settings.durability != Durability::step)
+    throw UsageError(
+        fmt::format("{0} pin keeps versions of a swap store: it needs optimizer states on NVMe with "
+                    "--durability step. Give --offload-optimizer nvme, or {0} copy.",
+                    mode));
+  if (settings.master_dtype == MasterDType::none)
+    throw UsageError(
+        fmt::format("{0} pin needs the master parameters in the swap store, and --master-dtype none keeps "
+                    "none there. Give --master-dtype bf16, or {0} copy.",
+                    mode));
+  if (settings.keep_last == 0 || settings.keep_last > most_pinned_checkpoints)
+    throw UsageError(fmt::format(
+        "{} pin needs --keep-last N, from 1 to {}: each checkpoint takes as much of the swap path as the "
+        "states do, and the room is reserved when the store is made.",
+        mode, most_pinned_checkpoints));
+}
+
+}  // namespace
+
 void check_placement(const Settings& settings) {
+  check_pinned_checkpoints(settings);
   if (uses_nvme(settings) && settings.swap_paths.empty())
     throw UsageError(
         fmt::format("{} on NVMe need a folder to live in: give --swap-path DIR (or "

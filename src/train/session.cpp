@@ -9,6 +9,7 @@
 #include "headrace/files.h"
 #include "headrace/log.h"
 #include "headrace/state_hash.h"
+#include "headrace/swap_store.h"
 #include "src/train/checkpoint_choice.h"
 #include "src/train/checkpoint_space.h"
 #include "src/train/run_identity.h"
@@ -66,6 +67,17 @@ bool replaces_store(const ResolvedOptions& options) {
          std::ranges::any_of(options.engine.swap_directories, files::folder_exists);
 }
 
+// Steps that a run goes back behind, to the one of a pinned checkpoint.
+void warn_of_steps_behind(const ResolvedOptions& options, std::uint64_t step) {
+  const std::vector<SwapCommit> commits = SwapStore::describe(options.engine.swap_directories).commits;
+  if (commits.empty() || commits.back().step <= step) return;
+  log_warning(
+      fmt::format("the swap store is at step {0}: what came after step {1} is done anew. --resume swap would "
+                  "have gone on "
+                  "from step {0}.",
+                  commits.back().step, step));
+}
+
 // Where they lie in the files is the same on all ranks, or these have other files.
 std::string weights_text(const std::optional<ModelWeights>& weights) {
   return weights ? fmt::format("{:016x}", weights->fingerprint()) : "";
@@ -97,8 +109,9 @@ void Session::open_backends(StopSignals& signals) {
   backends = make_backends(options, device_arena_bytes(inputs.plan));
   signals.end_connecting();
   run = run_identity(options, inputs.training.tokens);
-  check_ranks_agree(options, run + weights_text(inputs.weights) + inputs.checkpoint, *backends.communicator,
-                    *backends.device);
+  check_ranks_agree(
+      options, run + weights_text(inputs.weights) + inputs.checkpoint + options.checkpoint.pin_to_go_back_to,
+      *backends.communicator, *backends.device);
   open_saver(options, backends);
   place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan, inputs.checkpoint, *backends.communicator);
@@ -136,9 +149,7 @@ void Session::begin(StopSignals& signals) {
            .run_id = draw_run_id(*backends.communicator, *backends.device)};
   const auto replace = [&] { stop_or_replace(signals, *backends.communicator, *backends.device); };
   if (options.resume_swap) {
-    state = engine->resume([&](const TrainingState& stored) {
-      check_same_run(stored, "--resume swap", path_list(options.swap_paths));
-    });
+    state = continue_in_store();
   } else if (!inputs.checkpoint.empty()) {
     const std::uint64_t id = state.run_id;
     load_states(replace);
@@ -154,6 +165,23 @@ void Session::begin(StopSignals& signals) {
   state.run = run;
   if (!options.resume_swap && rank() == 0) remove_stores_of_further_ranks(options);
   if (!options.checkpoint.directory.empty()) checkpointer = make_checkpointer();
+}
+
+TrainingState Session::continue_in_store() {
+  const CheckpointSettings& from = options.checkpoint;
+  if (from.go_back_to.empty())
+    return engine->resume([&](const TrainingState& stored) {
+      check_same_run(stored, "--resume swap", path_list(options.swap_paths));
+    });
+  if (rank() == 0)
+    log_info(fmt::format("{} is pinned in the swap store, which goes back to it", from.go_back_to));
+  const std::uint64_t id = state.run_id;
+  TrainingState stored = engine->go_back(from.pin_to_go_back_to, [&](const TrainingState& found) {
+    check_same_run(found, "--resume", from.go_back_to);
+    if (rank() == 0) warn_of_steps_behind(options, found.iteration);
+  });
+  stored.run_id = id;  // two runs may go on from one checkpoint
+  return stored;
 }
 
 std::unique_ptr<Checkpointer> Session::make_checkpointer() {

@@ -61,6 +61,7 @@ struct Session {
 
  private:
   void begin(StopSignals& signals);
+  TrainingState continue_in_store();  // from its newest step, or a version that it keeps
   std::unique_ptr<Checkpointer> make_checkpointer();
   void load_states(const std::function<void()>& before_replacing);
   void check_same_run(const TrainingState& stored, std::string_view resume, const std::string& place) const;

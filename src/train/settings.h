@@ -83,6 +83,7 @@ struct Settings {
   std::string checkpoint_directory, resume_checkpoint,
       load_weights;  // resume_checkpoint: "latest", or its path
   std::uint64_t save_every = 0, keep_last = 0, checkpoint_parity = 0, save_buffers = 8;
+  bool pin_checkpoints = false;
   bool allow_fresh = false, async_save = false, overwrite_checkpoints = false;
   bool resume_swap = false, overwrite_swap = false;
   std::string metrics_path;

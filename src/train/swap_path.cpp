@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "headrace/errors.h"
 #include "headrace/folders.h"
 #include "headrace/log.h"
+#include "headrace/pinned_checkpoints.h"
 #include "headrace/shell_words.h"
 #include "src/train/replaced_run.h"
 #include "src/train/settings.h"
@@ -51,7 +53,9 @@ bool has_stores(const std::vector<std::string>& paths) {
 // Bytes of each path with --durability none; empty where that is no choice.
 std::vector<Bytes> bytes_without_durability(const RunPlan& plan) {
   PlanRequest request = plan.request;
-  if (request.engine.optimizer_tier != Tier::nvme || request.engine.durability == Durability::none) return {};
+  if (request.engine.optimizer_tier != Tier::nvme || request.engine.durability == Durability::none ||
+      request.engine.swap_pins > 0)
+    return {};
   request.engine.durability = Durability::none;
   return plan_memory(request).nvme_path_bytes;
 }
@@ -65,15 +69,37 @@ std::vector<PathSpace> spaces_of(const ResolvedOptions& options, const std::vect
   return paths;
 }
 
-// Empty where it would not fit either, or is no choice.
-std::string advice_of_durability(const ResolvedOptions& options, const RunPlan& plan, const DiskSpace& full) {
-  const std::vector<Bytes> needed = bytes_without_durability(plan);
-  if (needed.empty()) return "";
+// What the full disk would have to hold if the paths needed so much; none where that would not fit either.
+std::optional<Bytes> fitting(const ResolvedOptions& options, const std::vector<Bytes>& needed,
+                             const DiskSpace& full) {
   std::vector<std::string> unknown;
   const auto disks = space_by_disk(spaces_of(options, needed), &unknown);
   const auto same = std::ranges::find(disks, full.paths, &DiskSpace::paths);
-  if (same == disks.end() || !std::ranges::all_of(disks, &DiskSpace::is_enough)) return "";
-  return fmt::format("; --durability none needs {}, and cannot be resumed", format_bytes(same->needed));
+  if (same == disks.end() || !std::ranges::all_of(disks, &DiskSpace::is_enough)) return std::nullopt;
+  return same->needed;
+}
+
+// Empty where it would not fit either, or is no choice.
+std::string advice_of_durability(const ResolvedOptions& options, const RunPlan& plan, const DiskSpace& full) {
+  const std::vector<Bytes> needed = bytes_without_durability(plan);
+  const std::optional<Bytes> fits = needed.empty() ? std::nullopt : fitting(options, needed, full);
+  return fits ? fmt::format("; --durability none needs {}, and cannot be resumed", format_bytes(*fits)) : "";
+}
+
+// As many pinned checkpoints as fit.
+std::string advice_of_pins(const ResolvedOptions& options, const RunPlan& plan, const DiskSpace& full) {
+  PlanRequest request = plan.request;
+  const std::string_view reserved = "; --checkpoint-mode pin reserves room for each";
+  while (--request.engine.swap_pins > 1)
+    if (const auto fits = fitting(options, plan_memory(request).nvme_path_bytes, full))
+      return fmt::format("{}: --keep-last {} needs {}", reserved, request.engine.swap_pins - 1,
+                         format_bytes(*fits));
+  request.engine.swap_pins = 0;
+  const auto fits = fitting(options, plan_memory(request).nvme_path_bytes, full);
+  return fits ? fmt::format(
+                    "{}: with --checkpoint-mode copy the store needs {}, and the checkpoints are files",
+                    reserved, format_bytes(*fits))
+              : "";
 }
 
 std::string plural_are(const std::vector<std::string>& paths) {
@@ -162,7 +188,8 @@ SwapSpace swap_space(const ResolvedOptions& options, const RunPlan& plan) {
           : fmt::format("s of {} ranks need {}", options.launch.local_size, format_bytes(full->needed)),
       path_list(full->paths), format_bytes(full->available), options.launch.local_size == 1 ? "it" : "them",
       has_stores(full->paths) ? ", an earlier run's stores included" : "",
-      advice_of_durability(options, plan, *full));
+      options.engine.swap_pins > 0 ? advice_of_pins(options, plan, *full)
+                                   : advice_of_durability(options, plan, *full));
   return result;
 }
 
@@ -175,6 +202,9 @@ void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, const 
   if (options.swap_paths.empty()) return;
   SwapStore::require_free(options.engine.swap_directories);
   SwapStore::require_free(scratch_directories(options.engine.swap_directories));
+  if (options.resume_swap && options.checkpoint.pin)
+    require_room_for_pins(options.engine.swap_directories, options.checkpoint.directory,
+                          options.checkpoint.keep_last);
   if (!options.resume_swap) refuse_to_replace(options, checkpoint);
   if (!options.resume_swap)
     if (const SwapSpace space = swap_space(options, plan); !space.shortage.empty())

@@ -12,6 +12,7 @@
 #include "headrace/errors.h"
 #include "headrace/log.h"
 #include "src/train/metrics.h"
+#include "src/train/pinned_resume.h"
 #include "src/train/progress.h"
 #include "src/train/report.h"
 #include "src/train/session.h"
@@ -103,9 +104,10 @@ int report_error(const std::exception& error, const LaunchInfo& launch) {
   return exit_status(error);
 }
 
-int train(const ResolvedOptions& options) {
-  set_log_rank(options.launch.rank);
-  set_log_level(options.quiet ? LogLevel::quiet : LogLevel::normal);
+int train(const ResolvedOptions& given) {
+  set_log_rank(given.launch.rank);
+  set_log_level(given.quiet ? LogLevel::quiet : LogLevel::normal);
+  const ResolvedOptions options = with_pinned_resume(given);
   for (const std::string& note : options.notes) log_info(note);
   StopSignals signals;
   if (options.launch.size > 1) signals.begin_connecting();

@@ -39,7 +39,7 @@ std::uint64_t Engine::Impl::common_commit() const {
   return *std::min_element(newest.begin(), newest.end());
 }
 
-// The commit of `step`; every rank's says the same of the run.
+// The commit of `step`.
 SwapCommit Engine::Impl::find_commit(std::uint64_t step) const {
   SwapCommit found;
   for (SwapCommit& commit : states->swap()->commits())
@@ -48,17 +48,23 @@ SwapCommit Engine::Impl::find_commit(std::uint64_t step) const {
   if (found.metadata.empty())
     throw Error(fmt::format(
         "the ranks' swap stores have no step in common: rank {} no longer holds step {}, the newest "
-        "one of another rank. One of them is damaged, or they do not come from the same run.",
+        "one of another rank. A resume of a pinned checkpoint that was ended half-way leaves this: give it "
+        "again. Else one of them is damaged, or they do not come from the same run.",
         rank, step));
+  require_same_run(found);
+  return found;
+}
+
+// Every rank's commit says the same of the run.
+void Engine::Impl::require_same_run(const SwapCommit& commit) const {
   const auto runs =
-      gather_from_ranks(hash_bytes(found.metadata), context.communicator, context.device, "resume");
+      gather_from_ranks(hash_bytes(commit.metadata), context.communicator, context.device, "resume");
   for (std::size_t r = 1; r < runs.size(); ++r)
     if (runs[r] != runs[0])
       throw Error(
           fmt::format("step {} of rank {} is not of the same run as that of rank 0: the folders of a swap "
                       "path belong together, and one was exchanged.",
-                      step, r));
-  return found;
+                      commit.step, r));
 }
 
 void Engine::Impl::commit(const TrainingState& state) {
@@ -229,13 +235,17 @@ TrainingState Engine::resume(const StateCheck& accept) {
   if (accept) accept(state);
   impl_->create_scratch();
   swap.position_at(step);
-  swap.release_superseded();
-  impl_->updater->refresh({});
-  impl_->parameters->publish();
-  impl_->gradients->trace_overflow(impl_->at_floor(state.loss_scale));
-  impl_->context.device.synchronize();
-  impl_->parameters->settle();
+  impl_->go_on(state);
   return state;
+}
+
+void Engine::Impl::go_on(const TrainingState& state) {
+  states->swap()->release_superseded();
+  updater->refresh({});
+  parameters->publish();
+  gradients->trace_overflow(at_floor(state.loss_scale));
+  context.device.synchronize();
+  parameters->settle();
 }
 
 DeviceMemory& Engine::device_memory() {

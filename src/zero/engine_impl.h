@@ -63,6 +63,9 @@ struct Engine::Impl {
   void allocate();
   std::uint64_t common_commit() const;
   SwapCommit find_commit(std::uint64_t step) const;
+  void require_same_run(const SwapCommit& commit) const;
+  // With the states that the swap store is positioned at.
+  void go_on(const TrainingState& state);
   void commit(const TrainingState& state);
   void create_scratch();
   double lane_waits_for_nvme(Lane lane) const;

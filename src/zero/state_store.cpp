@@ -100,7 +100,8 @@ SwapStoreOptions swap_store_options(const EngineOptions& options) {
           .durability = options.durability,
           .layout = "",
           .parity = options.swap_parity,
-          .path_rates = options.swap_path_rates};
+          .path_rates = options.swap_path_rates,
+          .pins = options.swap_pins};
 }
 
 SwapStoreOptions StateStore::store_options() {

@@ -16,7 +16,7 @@ HEADER_OWNERS = {
     "swap": "parity_code swap_journal swap_paths swap_store swap_ticket",
     "comm": "exchange_communicator mpi_module",
     "zero": "engine engine_options engine_states kept_format loss_scale optimizer_blocks parameter_groups state_hash step_result",
-    "checkpoint": "checkpoint checkpoint_report checkpoint_space inspect model_folder weight_source",
+    "checkpoint": "checkpoint checkpoint_report checkpoint_space inspect model_folder pinned_checkpoints weight_source",
     "planner": "planner",
     "model": "inference model",
     "train": "backends checkpoint_settings config data module_session train",

@@ -1,4 +1,5 @@
 """A save that is killed, fails or runs out of space: the newest complete checkpoint stays, and training goes on."""
+import shutil
 import subprocess
 import time
 import unittest
@@ -37,6 +38,11 @@ class Saves(job_test.JobTest):
             status, report = headrace_job.inspect_json(self.program, one["path"], "--verify")
             self.assertEqual(0, status, report)
         return listed["checkpoints"][-1]["step"]
+
+    def train_in_new(self, swap, **variables):
+        shutil.rmtree(swap, ignore_errors=True)
+        swap.mkdir()
+        return self.train_with(**variables)
 
     # C5
     def test_a_kill_at_any_call_leaves_the_newest_complete_one(self):
@@ -94,6 +100,28 @@ class Saves(job_test.JobTest):
             self.assertEqual(0, again.returncode, again.stdout + again.stderr)
             self.assertEqual(whole, {file.name: file.read_bytes() for file in path.iterdir()}, call)
 
+    def test_a_kill_at_any_call_of_a_pinned_save_leaves_it_whole_or_invisible_and_no_pin_that_stays(self):
+        swap = self.folder / "pinned-swap"
+        self.more = {"offload_optimizer": "nvme", "swap_path": swap, "overwrite_swap": True, "stage": 1,
+                     "checkpoint_mode": "pin", "keep_last": 1}
+        steps = []
+        for paths in ("/checkpoints", "/pin-"):
+            self.assert_status(0, self.train_in_new(swap))
+            calls = sum(paths in line for line in self.calls.read_text().splitlines())
+            self.assertGreater(calls, 5)
+            for call in range(calls):
+                killed = self.train_in_new(swap, kill=f"{paths}:{call}")
+                self.assertNotEqual(0, killed.status)
+                steps.append(self.newest())
+                if call % 5 == 2:
+                    options = self.options(steps=3, checkpoint_dir=self.checkpoints, resume="swap",
+                                           **{**RESIDENT, **self.more, "overwrite_swap": None})
+                    resumed = headrace_job.train(self.program, options, self.folder / "resumed")
+                    self.assert_status(0, resumed)
+                    pins = headrace_job.inspect_json(self.program, swap)[1]["ranks"][0]["pins"]
+                    self.assertEqual([3], [pin["step"] for pin in pins])
+        self.assertEqual({0, 1, 2}, set(steps))
+
     # C7, C10
     def test_a_call_that_fails_is_told_and_the_run_and_the_checkpoint_before_it_go_on(self):
         self.fail_each_call()
@@ -145,6 +173,26 @@ class Saves(job_test.JobTest):
         self.assert_says(outcome, "rank 1", "Input/output error", "The checkpoint of step 1 is written to its end")
         self.assertEqual(1, len(outcome.steps), outcome)
         self.assertEqual(1, self.newest())
+
+    def test_a_call_of_a_pinned_save_that_fails_leaves_the_checkpoint_before_it_and_its_version_alone(self):
+        swap = self.folder / "pinned-swap"
+        self.more = {"offload_optimizer": "nvme", "swap_path": swap, "overwrite_swap": True, "stage": 1,
+                     "checkpoint_mode": "pin", "keep_last": 1}
+        faults = (("pwrite", ".bin.new", 1, ENOSPC), ("fdatasync", ".bin.new", 1, EIO), ("pwrite", "manifest.json.new", 1, ENOSPC),
+                  ("rename", ".partial", 1, EIO), ("mkdir", "step-00000002.partial", 0, ENOSPC))
+        for call, suffix, skip, code in faults:
+            with self.subTest(call=call, path=suffix):
+                outcome = self.train_in_new(swap, ranks=2, fault=f"{call}:{suffix}:{skip}:{code}", fault_rank=0)
+                self.assertIn("FAULT ", self.calls.read_text())
+                self.assertNotEqual(0, outcome.status)
+                self.assert_says(outcome, "step 2 was not saved", "could not be saved", "step-00000001")
+                self.assertEqual(1, self.newest())
+                self.assertFalse(list(self.checkpoints.glob("*.partial")))
+                options = self.options(steps=3, checkpoint_dir=self.checkpoints, resume="swap",
+                                       **{**RESIDENT, **self.more, "overwrite_swap": None})
+                self.assert_status(0, headrace_job.train(self.program, options, self.folder / f"resumed-{self.runs}", 2))
+                for rank in headrace_job.inspect_json(self.program, swap)[1]["ranks"]:
+                    self.assertEqual([3], [pin["step"] for pin in rank["pins"]])
 
     def test_what_fails_on_one_rank_is_told_by_all_and_the_next_save_succeeds(self):
         for fault, why in (("pwrite:.safetensors:0:28", "No space left"), ("pread:.safetensors:0:5", "Input/output error")):

@@ -211,10 +211,13 @@ void LossyDisk::collect(std::size_t index, const std::string& path, const Fates&
     return;
   }
   std::map<std::string, std::size_t> names = node.names;
-  for (const Change& change : node.changes) {
-    const bool lost = fate_of(change) == Fate::lose;
+  std::size_t certain = 0;  // in order, what a later flush made durable comes with all before it
+  for (std::size_t c = 0; order == Names::in_order && c < node.changes.size(); ++c)
+    if (node.changes[c].state == Change::State::flushed) certain = c + 1;
+  for (std::size_t c = 0; c < node.changes.size(); ++c) {
+    const bool lost = c >= certain && fate_of(node.changes[c]) == Fate::lose;
     if (lost && order == Names::in_order) break;
-    if (!lost) LossyDisk::change(names, change);
+    if (!lost) LossyDisk::change(names, node.changes[c]);
   }
   if (!path.empty()) out[path + "/"];
   for (const auto& [name, child] : names)

@@ -25,7 +25,8 @@ enum class Fate : std::uint8_t { lose, keep, tear };
 class LossyDisk {
  public:
   // Unflushed changes of names in one folder survive each by itself, or like a journal keeps them: when one
-  // is lost, so are all later ones.
+  // is lost, so are all later ones. Then a flush that succeeds has those before it too, also those of a flush
+  // that failed.
   enum class Names : std::uint8_t { independent, in_order };
   using Image = std::map<std::string, std::string>;  // path below the root -> contents; a folder ends with /
 

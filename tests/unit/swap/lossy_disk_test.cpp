@@ -98,6 +98,16 @@ TEST_F(LossyDiskTest, what_a_failed_flush_lost_no_later_flush_brings_back) {
   EXPECT_EQ(images(), (Images{{{"a", "12"}}, {{"a", std::string("\0002", 2)}}}));
 }
 
+TEST_F(LossyDiskTest, names_in_order_whose_flush_failed_come_with_those_of_a_later_flush) {
+  disk_.apply(event(FileCall::create, "a"));
+  disk_.apply_failed(event(FileCall::sync, ""));
+  EXPECT_EQ(images(LossyDisk::Names::in_order), (Images{{}, {{"a", ""}}}));
+  disk_.apply(event(FileCall::create, "b"));
+  disk_.apply(event(FileCall::sync, ""));
+  EXPECT_EQ(images(LossyDisk::Names::in_order), (Images{{{"a", ""}, {"b", ""}}}));
+  EXPECT_EQ(images(), (Images{{{"b", ""}}, {{"a", ""}, {"b", ""}}}));
+}
+
 TEST_F(LossyDiskTest, what_a_flush_would_have_covered_is_left_out_until_the_next_one) {
   disk_.apply(event(FileCall::create, "a"));
   disk_.apply(event(FileCall::write, "a", 0, "1"));

@@ -453,6 +453,11 @@ inline void failed_pins(RecordedRun& run) {
   run.fail(FileCall::sync, "pin-a.bin.new");
   run.pin("a", true, "pin that fails");
   run.step(2);
+  run.fail(FileCall::sync, "rank-00000");
+  run.pin("a", true, "pin that fails");
+  run.close();
+  run.open("open after a pin that failed");
+  run.unpin("a");
   run.step(3);
   run.step(4);
   run.pin("a");

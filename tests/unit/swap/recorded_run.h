@@ -138,13 +138,20 @@ class RecordedRun {
       else
         store_->pin(name);
     });
-    fails ? void(allowed_ = before) : void(allowed_.unsure_pins.erase(name));
+    if (!fails) {
+      allowed_.unsure_pins.erase(name);
+    } else if (store_->pins().size() == before.pins.size()) {
+      allowed_ = before;  // it was taken back
+    } else {
+      undecided_pins_.insert(name);
+    }
   }
   void unpin(const std::string& name) {
     allowed_.unsure_pins.insert(name);
     in("unpin", [&] { store_->unpin(name); });
     allowed_.pins.erase(name);
     allowed_.unsure_pins.erase(name);
+    undecided_pins_.erase(name);
   }
   void go_back_to_pin(const std::string& name) {
     const std::size_t number = allowed_.pins.at(name);
@@ -256,7 +263,8 @@ class RecordedRun {
     std::erase_if(allowed_.pins, [&](const auto& pin) {
       return std::ranges::find(found, pin.first, &SwapPin::name) == found.end();
     });
-    allowed_.unsure_pins.clear();
+    std::erase_if(allowed_.unsure_pins,
+                  [&](const std::string& name) { return !undecided_pins_.contains(name); });
   }
 
   void in(const std::string& operation, const std::function<void()>& action) {
@@ -282,6 +290,7 @@ class RecordedRun {
   Attempt current_;
   std::size_t before_newest_ = 0;  // of two attempts that are committed
   Allowed allowed_;
+  std::set<std::string> undecided_pins_;  // after a flush that failed, until they are unpinned
   std::uint64_t seed_ = 0;
   std::optional<std::pair<FileCall, std::string>> fault_;
   std::string dead_folder_;
