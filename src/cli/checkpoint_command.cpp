@@ -46,7 +46,8 @@ void add_copy(CLI::App& command, int& status) {
       "this\n"
       "machine alone, until the run removes it. The copy has the same states in files, and is complete or "
       "not\n"
-      "there. One that is of files already is copied too, without its parity.\n\n"
+      "there. One that is of files already is copied too, without its parity.\n"
+      "Exit status: 0 done, 1 something is missing or damaged, 2 wrong usage, 3 it does not fit.\n\n"
       "Example:\n"
       "  headrace checkpoint copy runs/a/step-00001200 --to kept/step-00001200");
   copying->callback([flags, &status] { status = copy(*flags); });
@@ -62,7 +63,8 @@ void add_release(CLI::App& command, int& status) {
       "A run releases the versions of the checkpoints that it removes, and those that a kill left in its\n"
       "--checkpoint-dir. This is for those of another folder, which may be gone. A checkpoint whose version "
       "is\n"
-      "released cannot be loaded any more. No job may be using the swap paths.\n\n"
+      "released cannot be loaded any more. No job may be using the swap paths.\n"
+      "Exit status: 0 done, 1 a store is damaged, 2 wrong usage.\n\n"
       "Example:\n"
       "  headrace inspect /nvme/swap\n"
       "  headrace checkpoint release step-00001200.8c3f01aa.5a0c11fe /nvme/swap");

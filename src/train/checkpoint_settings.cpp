@@ -43,7 +43,7 @@ std::vector<NativeSetting> checkpoint_group() {
        set_count<&S::keep_last, 1, ~std::uint64_t{0}>,
        get_size<&S::keep_last>},
       {{"checkpoint_mode", group, "copy|pin",
-        "pin: the swap store keeps the states of the last --keep-last, nothing is copied (default copy)"},
+        "pin: the swap store keeps the last --keep-last of them, nothing is copied (default copy)"},
        set_mode,
        get_mode},
       {{"async_save", group, "", "training goes on while a checkpoint is written (default: it waits)"},

@@ -10,7 +10,8 @@ from program import NANO, ON_NVME, TINY, ProgramTest
 
 class Help(ProgramTest):
     def test_each_command_explains_itself_once_with_an_example(self):
-        for command in ("train", "plan", "inspect", "generate", "doctor", "bench", "bench link", "bench collectives", "bench adam", "bench nvme", "tune"):
+        for command in ("train", "plan", "inspect", "generate", "doctor", "bench", "bench link", "bench collectives", "bench adam", "bench nvme", "tune",
+                        "checkpoint copy", "checkpoint release"):
             text = self.succeeds(*command.split(), "--help").stdout
             self.assertEqual(text.count("Usage:"), 1)
             self.assertIn("Example", text)
@@ -19,7 +20,7 @@ class Help(ProgramTest):
 
     def test_program_names_its_commands_and_version(self):
         text = self.succeeds("--help").stdout
-        for command in ("train", "plan", "inspect", "generate", "doctor", "bench", "tune"):
+        for command in ("train", "plan", "inspect", "generate", "checkpoint", "doctor", "bench", "tune"):
             self.assertIn(command, text)
         self.assertRegex(self.succeeds("--version").stdout, r"^headrace \d+\.\d+\.\d+\n$")
 
