@@ -75,6 +75,7 @@ struct ListedCheckpoint {
   enum class State : std::uint8_t { whole, repairable, damaged, partial };
   std::string path;
   State state = State::whole;
+  bool pinned = false;                          // its states are in swap stores
   std::optional<std::uint64_t> step, sequence;  // where they can be told
   std::uint32_t world_size = 0;                 // 0: cannot be told
   Bytes bytes = 0;                              // of what is there

@@ -1,5 +1,6 @@
 // The checkpoints of a folder, each looked at without reading its files.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "headrace/checkpoint_report.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
+#include "headrace/swap_store.h"
 #include "src/checkpoint/checkpoint_files.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/open_manifest.h"
@@ -22,10 +24,10 @@ namespace {
 using nlohmann::ordered_json;
 using State = ListedCheckpoint::State;
 
-std::string_view name_of(State state) {
-  switch (state) {
+std::string_view name_of(const ListedCheckpoint& one) {
+  switch (one.state) {
     case State::whole:
-      return "whole";
+      return one.pinned ? "pinned in swap stores" : "whole";
     case State::repairable:
       return "damaged, parity may rebuild it";
     case State::damaged:
@@ -48,12 +50,31 @@ void look_at_disk(ListedCheckpoint& one) {
   }
 }
 
+// Whether the swap stores are still where they were; what is in them is for `inspect` of the checkpoint.
+void look_for_stores(ListedCheckpoint& one, const Manifest& manifest) {
+  one.pinned = manifest.is_pinned();
+  for (const ManifestStore& store : manifest.stores) {
+    const auto is_the_store = [&](const std::string& directory) {
+      try {
+        return SwapStore::id_of(directory) == store.id;
+      } catch (const Error&) {
+        return false;
+      }
+    };
+    if (std::ranges::any_of(store.directories, is_the_store)) continue;
+    one.state = State::damaged;
+    one.problems.push_back(fmt::format("the swap store in {} that keeps its states is not there",
+                                       fmt::join(store.directories, ", ")));
+  }
+}
+
 void look_at_manifest(ListedCheckpoint& one) {
   try {
     const Manifest manifest = open_manifest(one.path);
     one.step = manifest.step;
     one.sequence = manifest.sequence;
     one.world_size = manifest.world_size;
+    if (manifest.is_pinned()) return look_for_stores(one, manifest);
     if (!manifest.problem.empty()) one.problems.push_back(manifest.problem);
     const std::vector<FileProblem> problems = look_at_files(one.path, manifest);
     for (const FileProblem& problem : problems)
@@ -119,7 +140,7 @@ std::string list_text(const std::string& directory, const std::vector<ListedChec
   for (const ListedCheckpoint& one : listed)
     table.add({one.path, one.step ? std::to_string(*one.step) : "-",
                one.world_size == 0 ? "-" : std::to_string(one.world_size), format_bytes(one.bytes),
-               time_text(one.written_at), std::string(name_of(one.state))});
+               time_text(one.written_at), std::string(name_of(one))});
   text += table.text(2);
   for (const ListedCheckpoint& one : listed)
     for (const std::string& problem : one.problems)
@@ -150,6 +171,7 @@ std::string list_json(const std::string& directory, const std::vector<ListedChec
                      {"written_at", one.written_at},
                      {"state", one.state == State::whole ? "whole" : "damaged"},
                      {"parity_may_rebuild", one.state == State::repairable},
+                     {"pinned", one.pinned},
                      {"problems", one.problems}});
   }
   return ordered_json{
