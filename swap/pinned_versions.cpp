@@ -85,13 +85,19 @@ void VersionedStore::position_at_pin(const std::string& name) {
   parts_.history = {std::nullopt, record};
 }
 
+void VersionedStore::check_pin(const std::string& name) {
+  if (checked_pin_ == name) return;
+  check_whole(pin_called(name).record);
+  checked_pin_ = name;
+}
+
 // Its data is flushed and none of its extents is free: as in commit(), a record is all that is written.
 void VersionedStore::go_back_to_pin(const std::string& name) {
   check_writable();
   HEADRACE_CHECK(written_.empty(), "{} goes back in the middle of a step", this->name());
+  check_pin(name);
   CommitRecord record = pin_called(name).record;
   CommitHistory& history = parts_.history;
-  check_whole(record);
   stripes_->group.check_present("it does not go back");
   record.sequence = history.newest->sequence + 1;
   stripes_->group.append_commit(record, history);

@@ -46,6 +46,7 @@ class VersionedStore final : public SwapStore {
   void unpin(const std::string& name) override;
   std::vector<SwapPin> pins() const override;
   std::uint32_t most_pins() const override { return stripes_->map.shape().pins; }
+  void check_pin(const std::string& name) override;
   void go_back_to_pin(const std::string& name) override;
   void position_at_pin(const std::string& name) override;
   std::vector<Extent> extents(BlockIndex block) const override;
@@ -76,6 +77,7 @@ class VersionedStore final : public SwapStore {
   std::string names_of_pins() const;
 
   StoreParts parts_;
+  std::string checked_pin_;  // the last one found whole
   std::shared_ptr<Stripes> stripes_;
   ExtentTable working_;  // newest version of each piece, this step's writes included
   std::vector<std::shared_ptr<Transfer>> step_writes_;  // one a block, null when not written in this step

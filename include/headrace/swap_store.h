@@ -117,6 +117,8 @@ class SwapStore {
   virtual void unpin(const std::string& name) = 0;  // nothing happens when there is none; durable too
   virtual std::vector<SwapPin> pins() const = 0;    // oldest first
   virtual std::uint32_t most_pins() const = 0;      // that the store was made for
+  // Reads what it has. Throws CorruptData or IoError where it is not whole.
+  virtual void check_pin(const std::string& name) = 0;
   // Makes it the newest commit again, once it is found whole; what was newest is superseded. The pin stays.
   virtual void go_back_to_pin(const std::string& name) = 0;
   // In a store opened read-only: reads and extents() are those of the pinned commit from now on.

@@ -69,13 +69,28 @@ bool read_pieces(PinnedStates& states, const std::vector<StateReader::Piece>& pi
   return true;
 }
 
-// A rank without any has the same states as the first.
-void read_all(PinnedStates& states, bool hash, const InspectControl& control, CheckpointReport& report) {
+// The same states as the first rank's: read from there, but a run of that rank goes back to these.
+void read_replica(const PinnedStates& states, IoEngine& engine, CheckpointFile& file,
+                  CheckpointReport& report) {
+  const PinnedStore store = open_pinned_store(report.facts.path, states.manifest(), file.rank, engine);
+  file.state = State::good;
+  for (std::uint32_t block = 0; block < store.store->blocks().size(); ++block)
+    for (const SwapStore::DamagedPiece& piece : store.store->damage(block)) {
+      report.problems.push_back(piece.problem);
+      file.state = State::damaged;
+    }
+}
+
+void read_all(PinnedStates& states, bool hash, IoEngine& engine, const InspectControl& control,
+              CheckpointReport& report) {
   const auto by_rank = states.pieces_by_rank();
   std::uint64_t sum = 0;
   for (CheckpointFile& file : report.files) {
-    if (file.slices == 0) continue;
     try {
+      if (file.slices == 0) {
+        read_replica(states, engine, file, report);
+        continue;
+      }
       report.stopped = !read_pieces(states, by_rank[file.rank], hash, control, report, sum);
       if (report.stopped) return;
       file.state = State::good;
@@ -108,7 +123,7 @@ CheckpointReport inspect_pinned(const std::string& path, const Manifest& manifes
   PinnedStates states(path, manifest, engine, budget);
   count_pieces(states, report);
   if (!options.verify && !options.hash) return report;
-  read_all(states, options.hash, control, report);
+  read_all(states, options.hash, engine, control, report);
   return report;
 }
 

@@ -89,7 +89,18 @@ void check_checkpoint_directory(const ResolvedOptions& options) {
                       place.parent_path().string()));
 }
 
-void claim_checkpoints(const ResolvedOptions& options, bool goes_on) {
+namespace {
+
+// A checkpoint of another folder says nothing of those in this one.
+bool is_of_folder(const std::string& checkpoint, const std::string& directory) {
+  std::error_code error;
+  const fs::path place = fs::weakly_canonical(fs::absolute(checkpoint), error);
+  return !error && place.parent_path() == fs::weakly_canonical(fs::absolute(directory), error) && !error;
+}
+
+}  // namespace
+
+void claim_checkpoints(const ResolvedOptions& options, const std::optional<std::string>& goes_on_from) {
   const std::string& directory = options.checkpoint.directory;
   try {
     require_free_checkpoints(directory);
@@ -98,10 +109,10 @@ void claim_checkpoints(const ResolvedOptions& options, bool goes_on) {
         fmt::format("--checkpoint-dir: {} Give a folder that this user can make and write.", error.what()));
   }
   const std::vector<FoundCheckpoint> found = find_checkpoints(directory);
-  if (goes_on || found.empty()) return;
-  const std::string there =
-      fmt::format("{} holds {} checkpoint{} of an earlier run, the newest {}", directory, found.size(),
-                  found.size() == 1 ? "" : "s", found.back().path);
+  if (found.empty()) return;
+  if (goes_on_from && (goes_on_from->empty() || is_of_folder(*goes_on_from, directory))) return;
+  const std::string there = fmt::format("{} holds {} checkpoint{} of another run, the newest {}", directory,
+                                        found.size(), found.size() == 1 ? "" : "s", found.back().path);
   if (!options.checkpoint.overwrite)
     throw UsageError(
         fmt::format("{}. Give --resume latest to go on from it, another --checkpoint-dir to keep them, or "

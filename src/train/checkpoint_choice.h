@@ -1,6 +1,7 @@
 // Which checkpoint a run begins with, and how it saves its own.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "headrace/checkpoint.h"
@@ -17,8 +18,9 @@ void report_conversions(const ResolvedOptions& options, const CheckpointFacts& s
 // UsageError where --checkpoint-dir is no place for them: a swap path, or within a checkpoint.
 void check_checkpoint_directory(const ResolvedOptions& options);
 // Before anything is replaced: UsageError where the folder cannot be written, where another job saves in it,
-// and where a new run would mix with what an earlier one saved, unless --overwrite-checkpoints asks for it.
-void claim_checkpoints(const ResolvedOptions& options, bool goes_on);
+// and where the run would mix with what another one saved, unless --overwrite-checkpoints asks for it.
+// `goes_on_from`: the checkpoint that a run goes on from; empty: its swap store; none: it is a new run.
+void claim_checkpoints(const ResolvedOptions& options, const std::optional<std::string>& goes_on_from);
 CheckpointOptions checkpoint_options(const ResolvedOptions& options);
 
 }  // namespace headrace

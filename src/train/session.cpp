@@ -116,7 +116,7 @@ void Session::open_backends(StopSignals& signals) {
   place_by_measured_rates(options, inputs.plan, backends.io.get());
   claim_swap_path(options, inputs.plan, inputs.checkpoint, *backends.communicator);
   require_room_for_checkpoints(options, inputs.plan, rank() == 0);
-  if (rank() == 0 && !options.checkpoint.directory.empty()) claim_checkpoints(options, goes_on());
+  if (rank() == 0 && !options.checkpoint.directory.empty()) claim_checkpoints(options, goes_on_from());
   if (rank() == 0 && options.checkpoint.directory.empty() && !options.checkpoint.resume.empty())
     log_info("no checkpoint is saved by this run: --checkpoint-dir DIR says where to");
   if (rank() == 0) warn_of_poor_paths(options);

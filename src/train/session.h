@@ -56,6 +56,11 @@ struct Session {
   bool goes_on() const {  // with a run that was begun before
     return options.resume_swap || (!inputs.checkpoint.empty() && options.checkpoint.weights.empty());
   }
+  // The checkpoint, or empty where it is the swap store alone; none of a new run.
+  std::optional<std::string> goes_on_from() const {
+    if (!goes_on()) return std::nullopt;
+    return options.checkpoint.go_back_to.empty() ? inputs.checkpoint : options.checkpoint.go_back_to;
+  }
   int rank() const { return options.launch.rank; }
   std::uint64_t sequence() const { return static_cast<std::uint64_t>(options.model_options.sequence); }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -29,14 +30,23 @@ void Engine::Impl::allocate() {
   updater = std::make_unique<Updater>(context, staging, *states, *gradients, *parameters, snapshots.get());
 }
 
-// The newest step that every rank has committed; ranks may differ by one after a crash.
+// The newest step that every rank has committed. Ranks differ by one after a crash, and where going back to a
+// pinned version was ended half-way: then the newest of some is an earlier step.
 std::uint64_t Engine::Impl::common_commit() const {
   const auto commits = states->swap()->commits();
   if (commits.empty())
     throw UsageError(fmt::format("{}: no step was committed yet; start without --resume swap.",
                                  context.options.swap_directories.front()));
-  const auto newest = gather_from_ranks(commits.back().step, context.communicator, context.device, "resume");
-  return *std::min_element(newest.begin(), newest.end());
+  constexpr std::size_t kept = 2;
+  std::array<std::uint64_t, kept> own{};  // newest first
+  for (std::size_t i = 0; i < kept; ++i)
+    own[i] = commits[commits.size() - 1 - std::min(i, commits.size() - 1)].step;
+  const auto all = gather_from_ranks(own, context.communicator, context.device, "resume");
+  for (const std::uint64_t step : all.front())
+    if (std::ranges::all_of(all,
+                            [&](const auto& rank) { return std::ranges::find(rank, step) != rank.end(); }))
+      return step;
+  return *std::ranges::min_element(all, {}, [](const auto& rank) { return rank.front(); })->begin();
 }
 
 // The commit of `step`.
@@ -48,8 +58,7 @@ SwapCommit Engine::Impl::find_commit(std::uint64_t step) const {
   if (found.metadata.empty())
     throw Error(fmt::format(
         "the ranks' swap stores have no step in common: rank {} no longer holds step {}, the newest "
-        "one of another rank. A resume of a pinned checkpoint that was ended half-way leaves this: give it "
-        "again. Else one of them is damaged, or they do not come from the same run.",
+        "one of another rank. One of them is damaged, or they do not come from the same run.",
         rank, step));
   require_same_run(found);
   return found;

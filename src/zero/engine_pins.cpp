@@ -10,6 +10,30 @@ SwapStore* Engine::swap_store() {
   return impl_->states ? impl_->states->swap() : nullptr;
 }
 
+namespace {
+
+// On every rank before any goes back: where one cannot, all stay at the step that they have.
+void require_whole_everywhere(SwapStore& swap, const std::string& pin, EngineContext& context) {
+  std::string problem;
+  try {
+    swap.check_pin(pin);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const auto broken =
+      gather_from_ranks(problem.empty() ? 0 : 1, context.communicator, context.device, "pinned version");
+  const auto first = std::ranges::find(broken, 1);
+  if (first == broken.end()) return;
+  throw CorruptData(
+      fmt::format("the version {} in the swap store of rank {} is not whole, and nothing was changed{} Go on "
+                  "from step {} "
+                  "with --resume swap, or load another checkpoint.",
+                  pin, first - broken.begin(), problem.empty() ? "." : fmt::format(": {}", problem),
+                  swap.commits().back().step));
+}
+
+}  // namespace
+
 TrainingState Engine::go_back(const std::string& pin, const StateCheck& accept) {
   impl_->allocate();
   impl_->states->open_swap();
@@ -27,6 +51,7 @@ TrainingState Engine::go_back(const std::string& pin, const StateCheck& accept) 
           "with --resume swap.",
           rank, pin));
   impl_->require_same_run(commit);
+  require_whole_everywhere(swap, pin, impl_->context);
   TrainingState state = decode_training_state(commit.metadata, impl_->steps_applied);
   if (impl_->loss_scaler) state.loss_scale = impl_->loss_scaler->resumed(state.loss_scale);
   if (accept) accept(state);

@@ -112,6 +112,20 @@ class OtherPaths(Checkpoints):
         self.refused(*RUN, "--checkpoint-dir", "file/runs", says=["--checkpoint-dir", "Give a folder"])
 
 
+class OtherRuns(Checkpoints):
+    def test_a_run_that_goes_on_from_another_folder_does_not_save_among_those_of_this_one(self):
+        self.save(folder="mine")
+        self.save("--seed", 9, folder="theirs", steps=4)
+        before = sorted((self.folder / "theirs").rglob("*"))
+        command = [*RUN, "--steps", 3, "--checkpoint-dir", "theirs", "--keep-last", 1]
+        self.refused(*command, "--resume", "mine/step-00000002", says=["theirs holds 1 checkpoint of another run", "--overwrite-checkpoints"])
+        self.refused(*command, "--load-weights", "mine/step-00000002", says=["--overwrite-checkpoints"])
+        self.assertEqual(before, sorted((self.folder / "theirs").rglob("*")))
+        self.succeeds(*command, "--resume", "mine/step-00000002", "--overwrite-checkpoints")
+        self.succeeds(*RUN, "--steps", 3, "--checkpoint-dir", "mine/", "--resume", "./mine/step-00000002/")
+        self.succeeds(*RUN, "--steps", 3, "--checkpoint-dir", "fresh", "--resume", "mine/step-00000002")
+
+
 class Words(Checkpoints):
     def test_a_resume_says_when_it_drops_parity_and_when_it_saves_nothing(self):
         runs = self.save("--checkpoint-parity", 1)

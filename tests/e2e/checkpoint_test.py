@@ -138,7 +138,7 @@ class Checkpoints(job_test.JobTest):
         for more in ({}, {"load_weights": self.newest()}):
             anew = self.run_with(steps=4, overwrite_checkpoints=None, **more, **RESIDENT)
             self.assert_status(2, anew)
-            self.assert_says(anew, "holds 1 checkpoint of an earlier run", "--resume latest", "--overwrite-checkpoints")
+            self.assert_says(anew, "holds 1 checkpoint of another run", "--resume latest", "--overwrite-checkpoints")
         self.assertEqual(["step-00000002"], [path.name for path in self.checkpoints.glob("step-*")])
         for more in ({"resume": "latest"}, {"overwrite_checkpoints": True}):
             self.assert_status(0, self.run_with(steps=4, **{"overwrite_checkpoints": None, **more}, **RESIDENT))

@@ -3,8 +3,14 @@ import json
 import shutil
 import subprocess
 
+import pathlib
+import sys
+
 import headrace_job
 import job_test
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import read_store  # noqa: E402
 
 PIN = {"checkpoint_mode": "pin", "keep_last": 2}
 
@@ -112,6 +118,30 @@ class PinnedCheckpoints(job_test.JobTest):
         shutil.rmtree(self.checkpoints / "step-00000004")
         self.assert_status(0, self.run_with(2, steps=6, resume="swap"))
         self.assertEqual([[5, 6], [5, 6]], self.pins())
+
+    def damage_pin(self, rank, name):
+        """A byte of what a pinned version has and the last two steps do not."""
+        folder = self.swap / f"rank-{rank:05}"
+        store = read_store.Store([folder])
+        kept = {entry[0] for commit in store.commits for entry in commit.table}
+        offset = next(entry[0] for entry in store.pins[name].table if entry[0] not in kept)
+        with open(folder / "extents.bin", "r+b") as extents:
+            extents.seek(offset)
+            byte = extents.read(1)
+            extents.seek(offset)
+            extents.write(bytes([byte[0] ^ 1]))
+
+    def test_where_one_rank_cannot_go_back_all_stay_at_the_step_that_they_have(self):
+        self.assert_status(0, self.run_with(2, steps=3))
+        self.assert_status(0, self.train(2, steps=6, dtype="fp32", batch_size=2, swap_path=self.swap, overwrite_swap=None, resume="swap"))
+        pinned = self.checkpoints / "step-00000003"
+        self.damage_pin(1, json.loads((pinned / "manifest.json").read_text())["pin"])
+        refused = self.run_with(2, steps=8, resume="latest")
+        self.assert_status(1, refused)
+        self.assert_says(refused, "rank 1 is not whole", "nothing was changed", "step 6", "--resume swap")
+        resumed = self.run_with(2, steps=8, resume="swap")
+        self.assert_status(0, resumed)
+        self.assertEqual(self.reference(2, 8).state_hash, resumed.state_hash)
 
     def test_what_is_missing_is_named(self):
         self.assert_status(0, self.run_with(1, steps=2))

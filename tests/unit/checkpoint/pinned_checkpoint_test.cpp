@@ -155,6 +155,20 @@ TEST_F(PinnedCheckpointTest, a_version_that_a_store_no_longer_keeps_is_named_and
   EXPECT_EQ(run_engine(run).hash, saved.hash);
 }
 
+TEST_F(PinnedCheckpointTest, replicated_states_are_verified_in_every_store_that_a_rank_would_go_back_to) {
+  save(run_of(2, replicated, 2, "swap"));
+  EXPECT_THAT(inspect_checkpoint(path_, {.verify = true}, *io_).problems, IsEmpty());
+  std::fstream extents(folder_.path("swap/rank-00001/extents.bin"),
+                       std::ios::binary | std::ios::in | std::ios::out);
+  const auto bytes = static_cast<std::streamoff>(fs::file_size(folder_.path("swap/rank-00001/extents.bin")));
+  for (std::streamoff at = 0; at < bytes; at += 4096) extents.seekp(at).put('x').put('y');
+  extents.close();
+  const CheckpointReport report = inspect_checkpoint(path_, {.verify = true}, *io_);
+  EXPECT_THAT(report.problems, ::testing::Contains(HasSubstr("rank-00001")));
+  EXPECT_EQ(report.files[0].state, CheckpointFile::State::good);
+  EXPECT_EQ(report.files[1].state, CheckpointFile::State::damaged);
+}
+
 TEST_F(PinnedCheckpointTest, one_that_no_checkpoint_names_any_more_is_released_by_the_next_save) {
   save(run_of(1, sharded, 2, "swap"));
   fs::remove_all(path_);
