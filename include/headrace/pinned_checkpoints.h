@@ -16,6 +16,10 @@ namespace headrace {
 void require_room_for_pins(const std::vector<std::string>& store_directories, const std::string& directory,
                            std::uint64_t keep_last);
 
+// UsageError where that store keeps several checkpoints of the folder and none is there, as when it is not
+// mounted: a run that saves there would release them.
+void require_folder_of_pins(const std::vector<std::string>& store_directories, const std::string& directory);
+
 // Writes a checkpoint anew, of files, from one of either kind; complete or not there. `folder` is new or
 // empty. DoesNotFit before anything is written where the disk has too little room.
 struct CopiedCheckpoint {

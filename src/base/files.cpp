@@ -26,9 +26,13 @@ std::string parent_of(const std::string& path) {
 
 std::string absolute(const std::string& path) {
   std::error_code error;
-  std::string result = std::filesystem::weakly_canonical(path, error).lexically_normal().string();
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  if (error) return path;
+  // Of a relative path whose first folder is not there it would make no absolute one.
+  std::string result = std::filesystem::weakly_canonical(whole, error).lexically_normal().string();
+  if (error) result = whole.string();
   while (result.size() > 1 && result.ends_with('/')) result.pop_back();
-  return error ? path : result;
+  return result;
 }
 
 // A pipe in the place of a file would hold open(2) up until somebody writes into it.

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
@@ -16,39 +15,48 @@
 #include "headrace/log.h"
 #include "headrace/pinned_checkpoints.h"
 #include "src/checkpoint/agreement.h"
+#include "src/checkpoint/folder.h"
+#include "src/checkpoint/open_manifest.h"
 
 namespace headrace {
 namespace {
 
 using nlohmann::json;
 
-// ".5a0c11fe", of its name.
-std::string mark_of(const std::string& directory) {
+std::uint64_t number_of(const std::string& directory) {
   const std::string name = files::absolute(directory);
-  return fmt::format(".{:08x}", crc32c(std::as_bytes(std::span(name))));
+  return crc32c(std::as_bytes(std::span(name)));
+}
+
+// ".5a0c11fe", of its name.
+std::string mark_of(std::uint64_t number) {
+  return fmt::format(".{:08x}", number);
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// Damaged ones keep nothing, for nothing can be loaded by them. IoError where one cannot be read: it may be
-// good.
-std::vector<std::string> named_pins(const std::string& directory) {
-  std::vector<std::string> names;
-  for (const FoundCheckpoint& found : find_checkpoints(directory)) {
-    const std::string file = files::join(found.path, manifest_name);
-    try {
-      const std::vector<std::byte> bytes = files::read_file(file);
-      const Manifest manifest =
-          parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file);
-      if (manifest.is_pinned()) names.push_back(manifest.pin);
-    } catch (const CorruptData&) {
-    } catch (const IoError& error) {
-      if (error.code() != ENOENT) throw;  // it has parity, or was just removed
+void add_named_pin(const std::string& checkpoint, CheckpointPins::Named& named) {
+  std::string error;
+  for (const char* name : {manifest_name, manifest_copy_name}) {
+    const ManifestText read = read_manifest(checkpoint, name);
+    if (read.manifest) {
+      if (read.manifest->is_pinned()) named.names.push_back(read.manifest->pin);
+      return;
     }
+    if (error.empty()) error = read.error;
   }
-  return names;
+  if (!error.empty()) named.unread.push_back(error);
+}
+
+CheckpointPins::Named named_pins(const std::string& directory) {
+  CheckpointPins::Named named;
+  const CheckpointFolder folder = look_into(directory);
+  for (const FoundCheckpoint& found : folder.found) add_named_pin(found.path, named);
+  for (const std::string& damaged : folder.damaged) add_named_pin(damaged, named);
+  named.checkpoints = folder.found.size() + folder.damaged.size();
+  return named;
 }
 
 // The lines of all ranks.
@@ -74,13 +82,38 @@ std::string advice(const SwapDescription& store, std::uint64_t others) {
       left > 1 ? fmt::format("--keep-last {} or less, or ", left - 1) : "");
 }
 
+// A save that is killed leaves one pin without a checkpoint, and each start releases it.
+void refuse_lost_folder(const std::vector<SwapPin>& pins, const std::string& mark,
+                        const std::vector<std::string>& store_directories, const std::string& directory) {
+  std::vector<std::string> own;
+  for (const SwapPin& pin : pins)
+    if (pin.name.ends_with(mark)) own.push_back(pin.name);
+  if (own.size() < 2) return;
+  throw UsageError(fmt::format(
+      "there is no checkpoint in {}, and the swap store in {} keeps {} pinned versions for those that were: "
+      "{}. Nothing was released. Mount the folder if it is not; give its new place if it was moved; or give "
+      "those that are no longer needed back with `headrace checkpoint release`.",
+      directory, fmt::join(store_directories, ", "), own.size(), fmt::join(own, ", ")));
+}
+
 }  // namespace
+
+void require_folder_of_pins(const std::vector<std::string>& store_directories, const std::string& directory) {
+  SwapDescription store;
+  try {
+    store = SwapStore::describe(store_directories);
+  } catch (const Error&) {  // whoever opens it tells
+    return;
+  }
+  if (!store.pins.empty() && named_pins(directory).checkpoints == 0)
+    refuse_lost_folder(store.pins, mark_of(number_of(directory)), store_directories, directory);
+}
 
 void require_room_for_pins(const std::vector<std::string>& store_directories, const std::string& directory,
                            std::uint64_t keep_last) {
   const SwapDescription store = SwapStore::describe(store_directories);
-  const std::vector<std::string> named = named_pins(directory);
-  const std::string mark = mark_of(directory);
+  const std::vector<std::string> named = named_pins(directory).names;
+  const std::string mark = mark_of(number_of(directory));
   std::vector<std::string> others;
   for (const SwapPin& pin : store.pins)
     if (!pin.name.ends_with(mark) && !contains(named, pin.name)) others.push_back(pin.name);
@@ -105,7 +138,8 @@ CheckpointPins::CheckpointPins(SwapStore& store, std::vector<std::string> store_
     : store_(store),
       store_directories_(std::move(store_directories)),
       directory_(std::move(directory)),
-      mark_(mark_of(directory_)),
+      mark_(mark_of(
+          gather_from_ranks(number_of(directory_), communicator, device, "mark of a folder").front())),
       communicator_(communicator),
       device_(device) {}
 
@@ -161,20 +195,54 @@ std::vector<ManifestStore> CheckpointPins::gather_stores() {
   return stores;
 }
 
-std::vector<std::string> CheckpointPins::named() {
-  std::vector<std::string> own;
+CheckpointPins::Named CheckpointPins::named() {
+  Named own, all;
   together(communicator_, device_, "pinned checkpoints", [&] { own = named_pins(directory_); });
-  return gather_lines(own, communicator_, device_, "pins of checkpoints");
+  all.names = gather_lines(own.names, communicator_, device_, "pins of checkpoints");
+  all.unread = gather_lines(own.unread, communicator_, device_, "checkpoints that cannot be read");
+  for (const std::uint64_t checkpoints :
+       gather_from_ranks(own.checkpoints, communicator_, device_, "checkpoints of a folder"))
+    all.checkpoints += checkpoints;
+  return all;
 }
 
-void CheckpointPins::release(const std::vector<std::string>& named_before) {
-  const std::vector<std::string> still = named();
+std::vector<std::string> CheckpointPins::release(const std::vector<std::string>& named_before,
+                                                 const std::string& published) {
+  return release_all_but(named(), named_before, published);
+}
+
+std::vector<std::string> CheckpointPins::release_all_but(const Named& still,
+                                                         const std::vector<std::string>& named_before,
+                                                         const std::string& published) {
+  std::vector<std::string> released;
+  if (!still.unread.empty()) {
+    const std::string text = fmt::format(
+        "no pinned version of the swap store is released while a checkpoint cannot be read that may need it. "
+        "Bring its manifest.json back, or remove its folder. {}",
+        still.unread.front());
+    if (communicator_.rank() == 0) warn_once(text, text);
+    return released;
+  }
   together(communicator_, device_, "release pinned versions", [&] {
     if (files::folder_exists(directory_)) files::sync_folder(directory_);
-    for (const SwapPin& pin : store_.pins())
-      if (!contains(still, pin.name) && (pin.name.ends_with(mark_) || contains(named_before, pin.name)))
-        store_.unpin(pin.name);
+    for (const SwapPin& pin : store_.pins()) {
+      if (pin.name == published || contains(still.names, pin.name)) continue;
+      if (!pin.name.ends_with(mark_) && !contains(named_before, pin.name)) continue;
+      store_.unpin(pin.name);
+      released.push_back(pin.name);
+    }
   });
+  return released;
+}
+
+void CheckpointPins::release_left_over() {
+  const Named now = named();
+  together(communicator_, device_, "pins without checkpoints", [&] {
+    if (now.checkpoints == 0) refuse_lost_folder(store_.pins(), mark_, store_directories_, directory_);
+  });
+  if (const std::vector<std::string> released = release_all_but(now, {}, ""); !released.empty())
+    log_info(fmt::format("the swap store gives back what no checkpoint in {} needs any more: {}", directory_,
+                         fmt::join(released, ", ")));
 }
 
 }  // namespace headrace

@@ -29,14 +29,26 @@ class CheckpointPins {
   void give_up(const std::string& name) noexcept;
 
   // What the checkpoints in the folder name, those of any store, as any rank sees it.
-  std::vector<std::string> named();
-  // Unpins what no checkpoint in the folder names and is either of the folder or among `named_before`. The
-  // folder is flushed first: no checkpoint comes back whose states are gone.
-  void release(const std::vector<std::string>& named_before);
+  struct Named {
+    std::vector<std::string> names;
+    std::vector<std::string> unread;  // of those that cannot be read, and may name others: why
+    std::uint64_t checkpoints = 0;
+  };
+  Named named();
+  // Unpins what no checkpoint in the folder names and is either of the folder or among `named_before`, but
+  // for what was `published` just now: what it unpinned here. The folder is flushed first: no checkpoint
+  // comes back whose states are gone. While one cannot be read all stay, with a warning.
+  std::vector<std::string> release(const std::vector<std::string>& named_before,
+                                   const std::string& published);
+  // At the start of a run: what a save that was killed has left. UsageError where the folder has no
+  // checkpoint and the store pins of several, as when it is not mounted.
+  void release_left_over();
 
  private:
   ManifestStore own_store() const;
   std::vector<ManifestStore> gather_stores();
+  std::vector<std::string> release_all_but(const Named& still, const std::vector<std::string>& named_before,
+                                           const std::string& published);
 
   SwapStore& store_;
   std::vector<std::string> store_directories_;

@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "headrace/checkpoint.h"
+#include "headrace/checkpoint_report.h"
 #include "headrace/checkpoint_space.h"
 #include "headrace/errors.h"
 #include "headrace/files.h"
@@ -9,6 +10,7 @@
 #include "headrace/pinned_checkpoints.h"
 #include "src/checkpoint/append_file.h"
 #include "src/checkpoint/checkpoint_files.h"
+#include "src/checkpoint/folder.h"
 #include "src/checkpoint/open_manifest.h"
 #include "src/checkpoint/partial_folder.h"
 #include "src/checkpoint/shard_file.h"
@@ -125,6 +127,10 @@ class Copy {
 }  // namespace
 
 CopiedCheckpoint copy_checkpoint(const std::string& checkpoint, const std::string& folder, IoEngine& io) {
+  // By that name a job would take it for its own, and remove it.
+  const Fd beside = is_named_as_checkpoint(folder)
+                        ? lock_beside(folder, "give a folder of another name, or elsewhere")
+                        : Fd{};
   return Copy(checkpoint, folder, io).run(folder);
 }
 

@@ -48,11 +48,14 @@ std::optional<std::uint64_t> sequence_of(const std::string& path) {
   return sequence ? sequence : sequence_in(files::join(path, manifest_copy_name));
 }
 
+// None where there is no such folder; what cannot be listed may hold checkpoints, and is an IoError.
 std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename().string());
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw IoError("list", directory, 0, 0, error.value());
   std::ranges::sort(names);
   return names;
 }
@@ -137,17 +140,19 @@ Fd lock_checkpoints(const std::string& directory) {
   return lock;
 }
 
+Fd lock_beside(const std::string& path, std::string_view instead) {
+  const std::string above = files::join(files::parent_of(files::absolute(path)), lock_name);
+  if (!files::file_exists(above)) return {};
+  Fd lock = files::open_file(above, O_RDWR);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    throw UsageError(fmt::format(
+        "a job saves its checkpoints beside {}, and may remove it. Wait for its end, or {}.", path, instead));
+  return lock;
+}
+
 RepairLocks lock_for_repair(const std::string& path) {
   RepairLocks locks;
-  const std::string above = files::join(files::parent_of(files::absolute(path)), lock_name);
-  if (files::file_exists(above)) {
-    locks.directory = files::open_file(above, O_RDWR);
-    if (::flock(locks.directory.get(), LOCK_EX | LOCK_NB) != 0)
-      throw UsageError(
-          fmt::format("a job saves its checkpoints beside {}, and may remove it. Wait for its end, or repair "
-                      "a copy of it elsewhere.",
-                      path));
-  }
+  locks.directory = lock_beside(path, "repair a copy of it elsewhere");
   locks.checkpoint = files::open_file(path, O_RDONLY | O_DIRECTORY);
   if (::flock(locks.checkpoint.get(), LOCK_EX | LOCK_NB) != 0)
     throw UsageError(fmt::format("{} is being repaired by another process. Wait for its end.", path));

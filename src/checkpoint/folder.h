@@ -13,6 +13,9 @@ namespace headrace {
 
 // Holds the folder against other jobs. UsageError where one has it.
 Fd lock_checkpoints(const std::string& directory);
+// Holds the folder that a checkpoint lies in, or is to lie in, against jobs that save there. UsageError
+// where one does, with what can be done `instead`. Nothing is held where no job ever saved.
+Fd lock_beside(const std::string& path, std::string_view instead);
 // Holds one checkpoint against another repair, and its folder, where jobs save to it, against them.
 // UsageError.
 struct RepairLocks {

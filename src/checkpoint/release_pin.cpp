@@ -28,9 +28,11 @@ ReleasedPin release_pin(const std::vector<std::string>& swap_paths, const std::s
         others.empty() ? "they have none" : fmt::format("they have {}", fmt::join(others, ", "))));
   for (const std::vector<std::string>& folders : stores) SwapStore::require_free(folders);
   for (const std::vector<std::string>& folders : stores) {
+    const SwapDescription store = SwapStore::describe(folders);
     SwapStoreOptions options;
     options.directories = folders;
-    options.layout = SwapStore::describe(folders).layout;
+    options.layout = store.layout;
+    options.parity = store.parity;
     SwapStore::open(options, io)->unpin(name);
   }
   return {.stores = stores.size()};

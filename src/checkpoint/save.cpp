@@ -51,8 +51,10 @@ class Checkpointer::Save {
     try {
       require_checkpoint_space({of_.options_.directory, disk_bytes(), of_.options_.keep_last},
                                of_.communicator_, of_.device_);
+      if (releases_pins()) named_before_ = of_.pins_->named().names;
       of_.options_.pin ? pin() : write();
       number();
+      together("manifest of a checkpoint", [&] { encode(); });
       publishing_ = true;
       together("publish a checkpoint", [&] { publish(); });
     } catch (const Error&) {
@@ -95,13 +97,13 @@ class Checkpointer::Save {
   }
 
   // The swap store is its owner's: a save beside the steps leaves pins to a later one, or to the next start.
+  bool releases_pins() const { return of_.pins_ != nullptr && !snapshot_; }
+
   void remove_old_ones() {
-    const bool releases = of_.pins_ != nullptr && !snapshot_;
-    const auto before = releases ? of_.pins_->named() : std::vector<std::string>{};
     together("remove old checkpoints", [&] {
       if (owns_folder_) rotate_checkpoints(of_.options_.directory, of_.options_.keep_last);
     });
-    if (releases) of_.pins_->release(before);
+    if (releases_pins()) of_.pins_->release(named_before_, manifest_.pin);
   }
 
   void together(std::string_view label, const std::function<void()>& action) {
@@ -225,10 +227,13 @@ class Checkpointer::Save {
 
   // One more than any checkpoint that a rank sees.
   void number() {
-    const std::vector<FoundCheckpoint> before = find_checkpoints(of_.options_.directory);
+    std::uint64_t newest = 0;
+    together("checkpoints of a folder", [&] {
+      const std::vector<FoundCheckpoint> before = find_checkpoints(of_.options_.directory);
+      if (!before.empty()) newest = before.back().sequence;
+    });
     for (const std::uint64_t sequence :
-         gather_from_ranks(before.empty() ? std::uint64_t{0} : before.back().sequence, of_.communicator_,
-                           of_.device_, "sequence of a checkpoint"))
+         gather_from_ranks(newest, of_.communicator_, of_.device_, "sequence of a checkpoint"))
       manifest_.sequence = std::max(manifest_.sequence, sequence + 1);
   }
 
@@ -268,18 +273,29 @@ class Checkpointer::Save {
     for (const ManifestFile& file : manifest_.parity->files) bytes_ += file.bytes;
   }
 
+  // A checkpoint that could not be read must not take the place of one that can.
+  void encode() {
+    if (!owns_folder_) return;
+    text_ = to_text(manifest_);
+    bytes_ += text_.size();
+    try {
+      parse_manifest(text_, files::join(partial_, manifest_name));
+    } catch (const CorruptData& error) {
+      throw Error(fmt::format("what was to be saved could not be read again: {}", error.what()));
+    }
+  }
+
   void publish() {
     if (!owns_folder_) return;
-    const std::string text = to_text(manifest_);
-    bytes_ += text.size();
-    publish_checkpoint(of_.options_.directory, state_.iteration, text, manifest_.parity.has_value());
+    publish_checkpoint(of_.options_.directory, state_.iteration, text_, manifest_.parity.has_value());
   }
 
   Checkpointer& of_;
   const TrainingState state_;
   const std::uint64_t steps_applied_;
   const std::unique_ptr<StateSnapshot> snapshot_;
-  std::string partial_;
+  std::string partial_, text_;             // its folder until it is published; the manifest
+  std::vector<std::string> named_before_;  // pins of checkpoints that it may replace or remove
   bool owns_folder_ = false, publishing_ = false;
   Manifest manifest_;
   std::vector<StoredArray> arrays_;
@@ -304,7 +320,7 @@ Checkpointer::Checkpointer(Engine& engine, IoEngine& io, Communicator& communica
   if (SwapStore* store = engine.swap_store(); store != nullptr && store->most_pins() > 0) {
     pins_ = std::make_unique<CheckpointPins>(*store, engine_options.swap_directories, options.directory,
                                              communicator, device);
-    pins_->release({});  // of a save that was killed
+    pins_->release_left_over();
   }
   HEADRACE_CHECK(!options.pin || pins_ != nullptr, "checkpoints are pinned in a store without room for any");
 }

@@ -202,6 +202,8 @@ void claim_swap_path(const ResolvedOptions& options, const RunPlan& plan, const 
   if (options.swap_paths.empty()) return;
   SwapStore::require_free(options.engine.swap_directories);
   SwapStore::require_free(scratch_directories(options.engine.swap_directories));
+  if (options.resume_swap && !options.checkpoint.directory.empty())
+    require_folder_of_pins(options.engine.swap_directories, options.checkpoint.directory);
   if (options.resume_swap && options.checkpoint.pin)
     require_room_for_pins(options.engine.swap_directories, options.checkpoint.directory,
                           options.checkpoint.keep_last);

@@ -207,6 +207,44 @@ class PinnedCheckpoints(job_test.JobTest):
             self.assert_says(refused, "1 pinned checkpoint (of step 2)", "--overwrite-swap")
         self.assertEqual([[2]], self.pins())
 
+    def test_a_swap_path_that_is_lost_leaves_saves_of_checkpoints_that_can_be_read(self):
+        work = self.folder / "work"
+        names = ["a", "b", "c"]
+        for name in names:
+            (work / name).mkdir(parents=True)
+        on_paths = {"swap_path": names, "swap_parity": 1, "save_every": 2, "prefix": ("env", "-C", work)}
+        self.assert_status(0, self.run_with(1, steps=4, **on_paths))
+        shutil.rmtree(work / "c")
+        self.assert_status(0, self.run_with(1, steps=8, resume="swap", **on_paths))
+        newest = sorted(self.checkpoints.glob("step-*"))
+        self.assertEqual(["step-00000006", "step-00000008"], [path.name for path in newest])
+        for path in newest:
+            self.assertEqual([str(work / name / "rank-00000") for name in names],
+                             json.loads((path / "manifest.json").read_text())["stores"][0]["directories"])
+        back = self.run_with(1, steps=8, resume=newest[0], **on_paths)
+        self.assert_status(0, back)
+        self.assert_says(back, "continues after step 6")
+        name = json.loads((newest[0] / "manifest.json").read_text())["pin"]
+        released = self.command("checkpoint", "release", name, *(work / path for path in names[:2]))
+        self.assertEqual(0, released.returncode, released.stderr)
+
+    def test_a_checkpoint_folder_that_is_not_there_costs_no_pinned_version(self):
+        self.assert_status(0, self.run_with(1, steps=3, save_every=1))
+        away = self.folder / "away"
+        self.checkpoints.rename(away)
+        for more in ({}, {"checkpoint_mode": None, "keep_last": None}, {"resume": away / "step-00000002"}):
+            refused = self.run_with(1, **{"steps": 4, "resume": "swap", **more})
+            self.assert_status(2, refused)
+            self.assert_says(refused, "there is no checkpoint in", "2 pinned versions", "Mount")
+            self.assertEqual([[2, 3]], self.pins())
+            self.assertFalse(self.checkpoints.exists())
+        away.rename(self.checkpoints)
+        shutil.rmtree(self.checkpoints / "step-00000002")
+        resumed = self.run_with(1, steps=4, resume="swap")
+        self.assert_status(0, resumed)
+        self.assert_says(resumed, "gives back what no checkpoint", "step-00000002.")
+        self.assertEqual([[3, 4]], self.pins())
+
     def test_going_back_behind_later_steps_is_warned_of(self):
         self.assert_status(0, self.run_with(1, steps=2))
         self.assert_status(0, self.train(1, **{**self.settings(1), "checkpoint_dir": None, "checkpoint_mode": None,

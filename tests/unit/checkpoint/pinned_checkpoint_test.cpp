@@ -228,5 +228,19 @@ TEST_F(PinnedCheckpointTest, a_copy_of_a_checkpoint_of_files_is_the_same_files) 
   EXPECT_THROW(copy_checkpoint(path_, copy, *io_), UsageError) << "it is not empty";
 }
 
+TEST_F(PinnedCheckpointTest, a_copy_among_the_checkpoints_of_a_job_that_saves_there_is_refused) {
+  EngineRun run = run_of(1, sharded, 2, "swap");
+  run.options.swap_pins = 3;
+  run.finish = [&](const EngineRun::Rank& at, const TrainingState& state) {
+    Checkpointer checkpointer(at.engine, at.io, at.communicator, at.device, at.options,
+                              checkpoint_options(at, true));
+    path_ = checkpointer.save(state).path;
+    EXPECT_THROW(copy_checkpoint(path_, folder_.path("checkpoints/step-00000007"), *io_), UsageError);
+    EXPECT_EQ(copy_checkpoint(path_, folder_.path("step-00000007"), *io_).files, 2u);
+  };
+  run_engine(run);
+  EXPECT_EQ(copy_checkpoint(path_, folder_.path("checkpoints/step-00000007"), *io_).files, 2u);
+}
+
 }  // namespace
 }  // namespace headrace::testing
