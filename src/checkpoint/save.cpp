@@ -278,6 +278,7 @@ class Checkpointer::Save {
     if (!owns_folder_) return;
     text_ = to_text(manifest_);
     bytes_ += text_.size();
+    if (!of_.options_.pin) return;  // of files it may be large, and names nothing of elsewhere
     try {
       parse_manifest(text_, files::join(partial_, manifest_name));
     } catch (const CorruptData& error) {
