@@ -71,11 +71,7 @@ std::string not_a_checkpoint(const std::string& path) {
 
 std::string checkpoint_at(const std::string& path) {
   if (is_checkpoint(path)) return path;
-  CheckpointFolder inside;
-  try {
-    inside = look_into(path);
-  } catch (const IoError&) {  // told below, with what to do
-  }
+  const CheckpointFolder inside = seen_of(path);
   if (inside.found.empty()) throw UsageError(not_a_checkpoint(path));
   if (!inside.damaged.empty())
     throw UsageError(

@@ -117,6 +117,14 @@ CheckpointFolder look_into(const std::string& directory) {
   return folder;
 }
 
+CheckpointFolder seen_of(const std::string& directory) {
+  try {
+    return look_into(directory);
+  } catch (const IoError&) {
+    return {};
+  }
+}
+
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory) {
   return look_into(directory).found;
 }

@@ -33,7 +33,9 @@ struct CheckpointFolder {
   std::vector<FoundCheckpoint> found;
   std::vector<std::string> damaged, partial;
 };
-CheckpointFolder look_into(const std::string& directory);
+CheckpointFolder look_into(const std::string& directory);  // IoError where it cannot be listed
+// For those who only report: nothing then, and the reason is told by whoever opens it as what else it may be.
+CheckpointFolder seen_of(const std::string& directory);
 
 // DIR/step-N.partial: where a checkpoint is until it is visible.
 std::string partial_checkpoint(const std::string& directory, std::uint64_t step);

@@ -111,7 +111,7 @@ std::string time_text(std::int64_t seconds) {
 
 std::vector<ListedCheckpoint> list_checkpoints(const std::string& directory) {
   std::vector<ListedCheckpoint> listed;
-  const CheckpointFolder folder = look_into(directory);
+  const CheckpointFolder folder = seen_of(directory);
   for (const std::string& path : folder.damaged) listed.push_back(look_at(path));
   for (const FoundCheckpoint& found : folder.found) listed.push_back(look_at(found.path));
   for (const std::string& path : folder.partial) {
