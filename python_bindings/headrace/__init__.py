@@ -13,9 +13,10 @@ torch is imported by the first call that needs it.
 
 from ._headrace import __version__
 
-__all__ = ["Engine", "Optimizer", "__version__", "gathered", "initialize"]
+__all__ = ["Engine", "Optimizer", "__version__", "from_pretrained", "gathered", "init", "initialize"]
 
-_HOMES = {"Engine": "_engine", "initialize": "_engine", "Optimizer": "_optimizer", "gathered": "_parameters"}
+_HOMES = {"Engine": "_engine", "initialize": "_engine", "Optimizer": "_optimizer", "gathered": "_parameters", "init": "_building",
+          "from_pretrained": "_building"}  # fmt: skip
 
 
 def __getattr__(name):

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from . import _headrace
+from ._building import Values
 from ._hooks import Hooks
 from ._optimizer import Optimizer
 from ._parameters import NAMES, TORCH_DTYPES, Unit, gathered
@@ -145,13 +146,16 @@ class Engine(nn.Module):
         return _headrace.UnitSpec(unit.name, [_headrace.ParameterSpec(part.name, list(part.parameter.shape)) for part in unit.parts])
 
     def _initialise(self, parts):
-        values = {part.name: part.parameter.detach() for unit in parts for part in unit.parts}
+        values = Values(self.module, parts, self._session.options.engine.seed)
 
         def fill(name, first, out):
             out = torch.from_dlpack(out)
-            out.copy_(values[name].reshape(-1)[first : first + out.numel()])
+            out.copy_(values.of(name).reshape(-1)[first : first + out.numel()])
 
         self._session.initialise(fill)
+        for unit in parts:
+            for part in unit.parts:
+                part.parameter._headrace_unmade = False
 
     def forward(self, *arguments, **keywords):
         return self.module(*arguments, **keywords)

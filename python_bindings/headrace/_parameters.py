@@ -33,6 +33,8 @@ _HARMLESS = set(_harmless())
 class Released(nn.Parameter):
     """The class of a parameter while it is not on the device."""
 
+    _building = 0  # headrace.init is open: modules may think that they initialise it
+
     def __repr__(self):
         return f"Released parameter {self._headrace_name} of shape {list(self.shape)}, {self.dtype}"
 
@@ -41,9 +43,38 @@ class Released(nn.Parameter):
         if function in _HARMLESS:
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **(keywords or {}))
+        if Released._building:
+            return cls._while_building(function, arguments, keywords or {})
         name = next((a._headrace_name for a in arguments if isinstance(a, Released)), "a parameter")
         raise RuntimeError(f"{name} is not on the device: Headrace has released it until its module runs. To read it, write\n"
                            f"    with headrace.gathered([parameter]): ...")
+
+
+    @staticmethod
+    def _while_building(function, arguments, keywords):
+        """What is written in place goes nowhere; what is read is a copy of nothing."""
+        name = getattr(function, "__name__", "")
+        if name.endswith("_") and not name.endswith("__"):
+            return arguments[0] if arguments else next(iter(keywords.values()))
+        with torch._C.DisableTorchFunctionSubclass():
+            result = function(*arguments, **keywords)
+        return result.clone() if isinstance(result, torch.Tensor) else result
+
+
+_nothing = {}
+
+
+def place_nothing(parameter):
+    """Takes a parameter's memory away. One element stands for all: who gets around its class reads no number."""
+    if parameter.dtype not in _nothing:
+        _nothing[parameter.dtype] = torch.full((1,), float("nan"), dtype=parameter.dtype)
+    parameter.data = _nothing[parameter.dtype].expand(parameter.shape)
+    parameter.__class__ = Released
+
+
+def take_memory(parameter, memory):
+    parameter.__class__ = nn.Parameter
+    parameter.data = memory
 
 
 class Unit:
@@ -63,9 +94,6 @@ class Unit:
         self.flat = None  # the memory of all of them while they are held
         self.address = 0
         self._views = {}  # by address
-        # One element stands for all: whoever gets around the class of a released parameter reads no number.
-        nan = torch.full((1,), float("nan"), dtype=self.dtype)
-        self._nothing = [nan.expand(shape) for shape in self.shapes]
         for part in parts:
             part.parameter._headrace_name, part.parameter._headrace_unit = part.name, self
 
@@ -103,14 +131,12 @@ class Unit:
         self.address = address
         self.flat, views = self._views[address]
         for parameter, view in zip(self.parameters, views):
-            parameter.__class__ = nn.Parameter
-            parameter.data = view
+            take_memory(parameter, view)
 
     def _take_away(self):
         self.flat = None
-        for parameter, nothing in zip(self.parameters, self._nothing):
-            parameter.data = nothing
-            parameter.__class__ = Released
+        for parameter in self.parameters:
+            place_nothing(parameter)
 
     def close(self):
         """The engine's memory is shared no more; the parameters stay released."""

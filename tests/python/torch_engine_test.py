@@ -19,6 +19,7 @@ except ImportError as missing:
     sys.exit(77)
 
 import headrace
+from headrace._parameters import Released
 
 torch.set_num_threads(2)
 VOCABULARY, SEQUENCE = 61, 16
@@ -271,6 +272,47 @@ class TorchEngine(unittest.TestCase):
                              ({"zero_optimization": {"stage": 4}}, "stage")):  # fmt: skip
             with self.assertRaisesRegex(ValueError, said):
                 headrace.initialize(gpt2(), config)
+
+    def test_models_made_without_weights_get_them_unit_by_unit(self):
+        for make in (gpt2, llama):
+            with headrace.init():
+                model = make()
+            self.assertTrue(all(isinstance(p, Released) for p in model.parameters()))
+            self.assertEqual([tuple(p.shape) for p in model.parameters()], [tuple(p.shape) for p in make().parameters()])
+            digests = []
+            for stage in (1, 3):
+                with headrace.init():
+                    model = make()
+                engine = headrace.initialize(model, self.config({"stage": stage}))
+                state = engine.full_state_dict()
+                for name, value in make().state_dict().items():  # as the model initialises itself: about the same spread
+                    self.assertAlmostEqual(value.float().std(correction=0).item(), state[name].float().std(correction=0).item(), delta=0.004, msg=name)
+                for batch in batches(2):
+                    engine.backward(engine(**batch).loss)
+                    engine.step()
+                digests.append(engine.state_hash())
+                engine.close()
+            self.assertEqual(digests[0], digests[1])
+
+    def test_weights_are_read_from_files_as_transformers_reads_them(self):
+        for make in (gpt2, llama):
+            model = make()
+            model.save_pretrained(self.folder.name, max_shard_size="20kB")
+            plain = plain_losses(model, 3)
+            ours, _ = self.train_loaded(type(model), 3)
+            self.assert_close(ours, plain)
+
+    def train_loaded(self, cls, steps):
+        engine = headrace.initialize(headrace.from_pretrained(cls, self.folder.name), self.config({"stage": 3}))
+        losses = []
+        for batch in batches(steps):
+            loss = engine(**batch).loss
+            losses.append(loss.item())
+            engine.backward(loss)
+            engine.step()
+        digest = engine.state_hash()
+        engine.close()
+        return losses, digest
 
     def test_engines_come_and_go_without_a_trace(self):
         def resident():
