@@ -179,6 +179,7 @@ class Engine(nn.Module):
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
         self._hooks.settle()
+        self._hooks.forget_pending()
         self._result = self._session.step([rates[0], *rates])  # group 0 is that of parameters that are in none
 
     @property

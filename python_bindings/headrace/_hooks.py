@@ -13,6 +13,15 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 
+def _in_backward():
+    return torch._C._current_graph_task_id() != -1
+
+
+def _others_keep_tensors():
+    """Whether what autograd saves goes to somebody else: in a backward to checkpointing that is not reentrant, which drops it."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 class _Weight:
     """A saved view of a unit's memory."""
 
@@ -29,6 +38,7 @@ class _Call:
 
     def __init__(self, hooks, units, inputs):
         self.hooks, self.units, self.inputs, self.running, self.pending = hooks, units, inputs, False, True
+        hooks.pending.add(self)
         for unit in units:
             hooks.uses[unit.index] += 1
 
@@ -59,6 +69,10 @@ class _Call:
             self.pending = False
             self.hooks.ended(self)
 
+    def forget(self):
+        """Its backward will not come."""
+        self.pending = False
+
 
 def _arrival(hooks, index, position):
     """Of a gradient. The hook lies where Python's collector does not look, so it keeps nothing alive."""
@@ -73,10 +87,15 @@ class Hooks:
         self.uses = [0] * len(units)  # calls whose backward is not done
         self.arrived = [set() for _ in units]
         self.by_memory = {}
-        self.running = []  # calls
+        self.pending = set()  # calls whose backward is not done
+        self.running = []  # those of which it has begun
+        self.in_order = session.options.launch.size > 1  # every rank hands units over in the same order
+        self.ready, self.handed_over = set(), set()  # whole, and waiting for their turn; of this backward
         self.lazily_held = []
         self.callback_queued = False
-        self.forwards = []  # sites' calls that are in forward, with what they need
+        self.forwards = []  # sites' calls that are in forward: units held, inputs that need gradients
+        self.depth = 0  # of calls of the model and its sites
+        self.saved = None
         self.offload = any(unit.offload for unit in units)
         self.handles = []
         self._install(model, sites)
@@ -103,42 +122,61 @@ class Hooks:
         self.handles, self.units, self.by_memory, self.session = [], [], {}, None
 
     def _model_begins(self, _module, _arguments):
-        self.settle()
-        if torch.is_grad_enabled():
-            self.session.begin_micro_batch()
-        self.saved = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack) if self.offload else None
-        if self.saved:
-            self.saved.__enter__()
+        self._enter()
 
     def _model_ends(self, _module, _arguments, _output):
-        if self.saved:
+        self._leave()
+
+    def _enter(self):
+        """The first of nested calls: of the model, of a part of it alone, or of a part that is computed again in a backward."""
+        if self.depth > 0:
+            self.depth += 1
+            return
+        again = _in_backward()
+        if not again:
+            self.settle()
+            if torch.is_grad_enabled():
+                self.session.begin_micro_batch()
+        self.depth = 1
+        if self.offload and torch.is_grad_enabled() and not (again and _others_keep_tensors()):
+            self.saved = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+            self.saved.__enter__()
+
+    def _leave(self):
+        self.depth = max(self.depth - 1, 0)
+        if self.depth == 0 and self.saved is not None:
             self.saved.__exit__(None, None, None)
             self.saved = None
 
     def _before(self, units):
         def hook(_module, arguments, keywords):
+            self._enter()
+            held, inputs = [], []
+            self.forwards.append((held, inputs))
             for unit in units:
                 unit.acquire()
+                held.append(unit)
                 if unit.offload:
                     self.by_memory[unit.address] = unit
-            inputs = []
             if torch.is_grad_enabled():
-                inputs = [leaf for leaf in tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-            self.forwards.append(inputs)
+                inputs += [leaf for leaf in tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
 
         return hook
 
     def _behind(self, units):
         def hook(_module, _arguments, _keywords, output):
-            inputs = self.forwards.pop()
+            if not self.forwards:
+                return  # the call could not begin
+            held, inputs = self.forwards.pop()
             try:
-                if torch.is_grad_enabled():
+                if torch.is_grad_enabled() and not (_in_backward() and _others_keep_tensors()):
                     outputs = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
                     if outputs:
                         _Call(self, units, inputs).watch(outputs)
             finally:
-                for unit in units:
+                for unit in held:
                     unit.release()
+                self._leave()
 
         return hook
 
@@ -164,6 +202,7 @@ class Hooks:
             torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
 
     def ended(self, call):
+        self.pending.discard(call)
         if call in self.running:
             self.running.remove(call)
         for unit in call.units:
@@ -181,10 +220,20 @@ class Hooks:
         self._hand_over_if_whole(unit)
 
     def _hand_over_if_whole(self, unit):
-        if self.uses[unit.index] == 0 and len(self.arrived[unit.index]) == len(unit.parameters):
-            self._hand_over(unit)
+        if self.uses[unit.index] > 0 or len(self.arrived[unit.index]) < len(unit.parameters):
+            return
+        if not self.in_order:
+            return self._hand_over(unit)
+        self.ready.add(unit.index)
+        for index in range(len(self.units) - 1, -1, -1):  # the last unit's gradient is the first to be whole, mostly
+            if index in self.ready:
+                self._hand_over(self.units[index])
+            elif index not in self.handed_over:
+                return
 
     def _hand_over(self, unit):
+        self.ready.discard(unit.index)
+        self.handed_over.add(unit.index)
         self.arrived[unit.index].clear()
         unit.hand_over_gradients()
 
@@ -192,10 +241,18 @@ class Hooks:
         self.callback_queued = False
         for call in list(self.running):
             call.end()
-        for unit in self.units:
+        for unit in reversed(self.units):
             if self.arrived[unit.index]:
                 self._hand_over(unit)
+        self.handed_over.clear()
         self._let_go()
+
+    def forget_pending(self):
+        """A step ends what is not done: outputs whose backward never came."""
+        for call in self.pending:
+            call.forget()
+        self.pending.clear()
+        self.uses = [0] * len(self.units)
 
     def _let_go(self):
         for unit in self.lazily_held:
@@ -210,6 +267,8 @@ class Hooks:
         for call in list(self.running):
             call.end()
         self.forwards.clear()
+        self.ready.clear()
+        self.handed_over.clear()
         self._let_go()
         for unit in self.units:
             self.arrived[unit.index].clear()

@@ -131,6 +131,46 @@ class TorchEngine(unittest.TestCase):
             ours, _ = self.train(model, 6, self.config({"stage": 3}), prepare=prepare)
             self.assert_close(ours, plain)
 
+    def test_checkpointed_activations_hold_few_gradients_at_once(self):
+        for checkpointing in (None, False, True):
+            engine = headrace.initialize(llama(), self.config({"stage": 3}))
+            engine.module.train()
+            if checkpointing is not None:
+                engine.module.gradient_checkpointing_enable({"use_reentrant": checkpointing})
+                engine.module.enable_input_require_grads()
+            most = []
+            for unit in engine._units:
+                hand_over = unit.hand_over_gradients
+
+                def counted(hand_over=hand_over):
+                    most.append(sum(p.grad is not None for other in engine._units for p in other.parameters))
+                    hand_over()
+
+                unit.hand_over_gradients = counted
+            for batch in batches(2):
+                engine.backward(engine(**batch).loss)
+                engine.step()
+            blocks = max(len(unit.parameters) for unit in engine._units)
+            self.assertLessEqual(max(most), blocks + 2, f"reentrant checkpointing: {checkpointing}")
+            engine.close()
+
+    def test_a_part_of_the_model_that_is_called_alone_trains_as_in_plain_pytorch(self):
+        model = gpt2()
+        reference = copy.deepcopy(model)
+        optimizer = torch.optim.AdamW(reference.parameters(), lr=1e-3, weight_decay=0.01)
+        engine = headrace.initialize(copy.deepcopy(model), self.config({"stage": 3}))
+        losses = ([], [])
+        for which, (net, stepper) in enumerate(((reference, optimizer), (engine.module, engine.optimizer))):
+            for batch in batches(4):
+                hidden = net.transformer(batch["input_ids"]).last_hidden_state
+                loss = hidden.square().mean() + hidden.mean()
+                loss.backward()
+                stepper.step()
+                stepper.zero_grad()
+                losses[which].append(loss.item())
+        engine.close()
+        self.assert_close(losses[1], losses[0])
+
     def test_micro_batches_are_averaged_and_the_norm_is_clipped(self):
         model = gpt2()
         plain = plain_losses(model, 6, accumulation=3, clip=0.5)
