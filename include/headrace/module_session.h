@@ -38,13 +38,10 @@ class ModuleSession {
   void wait_for_compute();
 
   StepResult step(std::span<const double> learning_rates);
-  StepResult step(double learning_rate);
   std::uint64_t state_hash();
   TrainingState& state();
 
   Engine& engine();
-  Device& device();
-  Communicator& communicator();
   const ResolvedOptions& options() const;
   const RunPlan& plan() const;
 

@@ -13,7 +13,7 @@ from . import _headrace
 from ._building import Values
 from ._hooks import Hooks
 from ._optimizer import Optimizer
-from ._parameters import NAMES, TORCH_DTYPES, Unit, gathered
+from ._parameters import NAMES, Unit, gathered
 from ._units import cut
 
 _living = weakref.WeakSet()
@@ -229,8 +229,7 @@ class Engine(nn.Module):
                     if id(parameter) not in copies:
                         copies[id(parameter)] = parameter.detach().to(dtype or parameter.dtype).cpu().clone()
                     state[name] = copies[id(parameter)]
-        persistent = set(self.module.state_dict(keep_vars=True))
-        return {name: state.get(name, value) for name, value in self.module.state_dict(keep_vars=True).items() if name in persistent}
+        return {name: state.get(name, value) for name, value in self.module.state_dict(keep_vars=True).items()}
 
     def save_pretrained(self, directory, **keywords):
         """A `transformers` model as its own save_pretrained writes it."""

@@ -10,8 +10,7 @@ from torch import nn
 
 from . import _headrace
 
-TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}  # as the engine has them
 
 # What may be asked of a released parameter: whatever needs no values.
 _READ = ("shape", "dtype", "device", "requires_grad", "is_leaf", "grad", "grad_fn", "data", "layout", "ndim", "is_cuda", "is_meta", "is_sparse",
@@ -83,9 +82,7 @@ class Unit:
     def __init__(self, session, index, parts, offload):
         layout = session.layout(index)
         self.session, self.index, self.offload = session, index, offload
-        self.name = layout.spec.name
         self.dtype_name = session.options.engine.dtype
-        self.dtype = TORCH_DTYPES[self.dtype_name]
         self.numel = layout.numel
         self.parameters = [part.parameter for part in parts]
         self.shapes = [tuple(parameter.shape) for parameter in self.parameters]

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <sstream>
 
 #include "headrace/errors.h"
 
@@ -54,6 +55,18 @@ std::vector<std::byte> gather_bytes(std::span<const std::byte> own, Communicator
   if (communicator.size() > 1) communicator.all_gather(all.data(), pieces, Traffic::control, label);
   device.synchronize();
   return all;
+}
+
+std::vector<std::string> gather_lines(const std::vector<std::string>& own, Communicator& communicator,
+                                      Device& device, std::string_view label) {
+  std::string text;
+  for (const std::string& line : own) text += line + '\n';
+  const std::vector<std::byte> all =
+      gather_bytes(std::as_bytes(std::span(text)), communicator, device, label);
+  std::istringstream lines(std::string(reinterpret_cast<const char*>(all.data()), all.size()));
+  std::vector<std::string> result;
+  for (std::string line; std::getline(lines, line);) result.push_back(line);
+  return result;
 }
 
 }  // namespace headrace

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,5 +20,9 @@ void together(Communicator& communicator, Device& device, std::string_view label
 // The bytes of every rank, end to end. A collective.
 std::vector<std::byte> gather_bytes(std::span<const std::byte> own, Communicator& communicator,
                                     Device& device, std::string_view label);
+
+// The lines of every rank, in rank order; none has a line break in it. A collective.
+std::vector<std::string> gather_lines(const std::vector<std::string>& own, Communicator& communicator,
+                                      Device& device, std::string_view label);
 
 }  // namespace headrace

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "headrace/checkpoint.h"
 #include "headrace/errors.h"
@@ -57,19 +56,6 @@ CheckpointPins::Named named_pins(const std::string& directory) {
   for (const std::string& damaged : folder.damaged) add_named_pin(damaged, named);
   named.checkpoints = folder.found.size() + folder.damaged.size();
   return named;
-}
-
-// The lines of all ranks.
-std::vector<std::string> gather_lines(const std::vector<std::string>& own, Communicator& communicator,
-                                      Device& device, std::string_view label) {
-  std::string text;
-  for (const std::string& line : own) text += line + '\n';
-  const std::vector<std::byte> all =
-      gather_bytes(std::as_bytes(std::span(text)), communicator, device, label);
-  std::istringstream lines(std::string(reinterpret_cast<const char*>(all.data()), all.size()));
-  std::vector<std::string> result;
-  for (std::string line; std::getline(lines, line);) result.push_back(line);
-  return result;
 }
 
 // How a run that keeps its store goes on where that has no room.

@@ -46,9 +46,9 @@ std::string owner_of(const CheckpointFile& file) {
 
 class Inspection {
  public:
-  Inspection(const std::string& path, const InspectOptions& options, IoEngine& engine,
+  Inspection(const std::string& path, Manifest manifest, const InspectOptions& options, IoEngine& engine,
              const InspectControl& control)
-      : path_(path), options_(options), engine_(engine), control_(control), manifest_(open_manifest(path)) {
+      : path_(path), options_(options), engine_(engine), control_(control), manifest_(std::move(manifest)) {
     arrays_ = stored_arrays(manifest_.states);
   }
 
@@ -274,9 +274,9 @@ class Inspection {
 
 CheckpointReport inspect_checkpoint(const std::string& path, const InspectOptions& options, IoEngine& engine,
                                     const InspectControl& control) {
-  if (const Manifest manifest = open_manifest(path); manifest.is_pinned())
-    return inspect_pinned(path, manifest, options, engine, control);
-  return Inspection(path, options, engine, control).run();
+  Manifest manifest = open_manifest(path);
+  if (manifest.is_pinned()) return inspect_pinned(path, manifest, options, engine, control);
+  return Inspection(path, std::move(manifest), options, engine, control).run();
 }
 
 }  // namespace headrace

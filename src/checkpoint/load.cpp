@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <sstream>
 
 #include "headrace/checkpoint.h"
 #include "headrace/errors.h"
@@ -114,14 +113,9 @@ class Conversion {
 
 void warn_of_damage(const std::string& path, const std::vector<std::string>& problems,
                     Communicator& communicator, Device& device) {
-  std::string own;
-  for (const std::string& problem : problems) own += problem + '\n';
-  const std::vector<std::byte> bytes =
-      gather_bytes(std::as_bytes(std::span(own)), communicator, device, "damage of a checkpoint");
-  std::istringstream all(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   std::vector<std::string> different;  // ranks meet the same damage, and different places of one file's
   std::set<std::string> files;
-  for (std::string line; std::getline(all, line);)
+  for (const std::string& line : gather_lines(problems, communicator, device, "damage of a checkpoint"))
     if (files.insert(line.substr(0, line.find(' '))).second) different.push_back(line);
   if (!different.empty() && communicator.rank() == 0)
     log_warning(damage_warning(path, fmt::format("{}", fmt::join(different, "; "))));

@@ -93,9 +93,7 @@ namespace {
 
 // A checkpoint of another folder says nothing of those in this one.
 bool is_of_folder(const std::string& checkpoint, const std::string& directory) {
-  std::error_code error;
-  const fs::path place = fs::weakly_canonical(fs::absolute(checkpoint), error);
-  return !error && place.parent_path() == fs::weakly_canonical(fs::absolute(directory), error) && !error;
+  return files::parent_of(files::absolute(checkpoint)) == files::absolute(directory);
 }
 
 }  // namespace

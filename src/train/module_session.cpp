@@ -67,11 +67,6 @@ StepResult ModuleSession::step(std::span<const double> learning_rates) {
   return impl_->engine->step(learning_rates, impl_->state);
 }
 
-StepResult ModuleSession::step(double learning_rate) {
-  ++impl_->state.iteration;
-  return impl_->engine->step(learning_rate, impl_->state);
-}
-
 std::uint64_t ModuleSession::state_hash() {
   return impl_->engine->state_hash(impl_->state);
 }
@@ -81,12 +76,6 @@ TrainingState& ModuleSession::state() {
 }
 Engine& ModuleSession::engine() {
   return *impl_->engine;
-}
-Device& ModuleSession::device() {
-  return *impl_->backends.device;
-}
-Communicator& ModuleSession::communicator() {
-  return *impl_->backends.communicator;
 }
 const ResolvedOptions& ModuleSession::options() const {
   return impl_->options;

@@ -65,6 +65,17 @@ def plain_losses(model, steps, checkpointing=False, accumulation=1, clip=0.0):
     return losses
 
 
+def train_steps(engine, micro_batches):
+    """The losses of that many, each with its backward and, where it is the last of a step, the step."""
+    losses = []
+    for batch in batches(micro_batches):
+        loss = engine(**batch).loss
+        losses.append(loss.item())
+        engine.backward(loss)
+        engine.step()
+    return losses
+
+
 def placements():
     for stage in (0, 1, 2, 3):
         yield {"stage": stage}
@@ -92,12 +103,7 @@ class TorchEngine(unittest.TestCase):
     def train(self, model, steps, config, accumulation=1, prepare=lambda model: None):
         engine = headrace.initialize(copy.deepcopy(model), config)
         prepare(engine.module)
-        losses = []
-        for batch in batches(steps * accumulation):
-            loss = engine(**batch).loss
-            losses.append(loss.item())
-            engine.backward(loss)
-            engine.step()
+        losses = train_steps(engine, steps * accumulation)
         digest = engine.state_hash()
         engine.close()
         return losses, digest
@@ -224,12 +230,7 @@ class TorchEngine(unittest.TestCase):
             parameter.requires_grad_(".mlp." in name)
         plain = plain_losses(model, 6)
         engine = headrace.initialize(copy.deepcopy(model), self.config({"stage": 3}))
-        losses = []
-        for batch in batches(6):
-            loss = engine(**batch).loss
-            losses.append(loss.item())
-            engine.backward(loss)
-            engine.step()
+        losses = train_steps(engine, 6)
         self.assert_close(losses, plain)
         state = engine.full_state_dict()
         self.assertTrue(torch.equal(state["lm_head.weight"], model.lm_head.weight))
@@ -344,12 +345,7 @@ class TorchEngine(unittest.TestCase):
 
     def train_loaded(self, cls, steps):
         engine = headrace.initialize(headrace.from_pretrained(cls, self.folder.name), self.config({"stage": 3}))
-        losses = []
-        for batch in batches(steps):
-            loss = engine(**batch).loss
-            losses.append(loss.item())
-            engine.backward(loss)
-            engine.step()
+        losses = train_steps(engine, steps)
         digest = engine.state_hash()
         engine.close()
         return losses, digest
